@@ -22,9 +22,10 @@ import (
 //	first → rank   length, hello, proof
 //	first → rank   start, as soon as all ranks have come
 //
-// A proof is the HMAC-SHA256, by the token, of the sender's role and of all that was said before it on this connection, the hello that it
-// follows included (RFC 2104; a challenge and response in both directions). So it covers both nonces, version, ranks and their number, and
-// holds for no other connection, direction or hello. What follows the handshake is neither encrypted nor authenticated.
+// A proof is the HMAC-SHA256, by the token, of the sender's role and of all that was said before it on this connection,
+// the hello that it follows included (RFC 2104; a challenge and response in both directions). So it covers both nonces,
+// version, ranks and their number, and holds for no other connection, direction or hello. What follows the handshake is
+// neither encrypted nor authenticated.
 const (
 	magic       = "spark-ranks 2\n"
 	nonceBytes  = 32
@@ -92,7 +93,8 @@ func (h *handshake) say(m hello) error {
 		return err
 	}
 	if len(data) > maxHello {
-		return fmt.Errorf("the hello of %s has %d bytes, at most %d: is the name of the job or the host so long?", m.Name, len(data), maxHello)
+		return fmt.Errorf("the hello of %s has %d bytes, at most %d: is the name of the job or the host so long?",
+			m.Name, len(data), maxHello)
 	}
 	data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(data))), data...)
 	h.said = append(h.said, data...)

@@ -19,8 +19,8 @@ const (
 	handshakeTime = 10 * time.Second
 )
 
-// lobby is where the first rank waits for the others. Anybody who reaches the address may connect; who does not prove to know the token is
-// refused and reported, takes no seat and changes nothing.
+// lobby is where the first rank waits for the others. Anybody who reaches the address may connect; who does not prove
+// to know the token is refused and reported, takes no seat and changes nothing.
 type lobby struct {
 	t      *tcp
 	token  token
@@ -41,7 +41,8 @@ type seat struct {
 }
 
 func newLobby(t *tcp, token token, message func(string)) *lobby {
-	return &lobby{t: t, token: token, report: &reports{say: message}, seats: make([]seat, t.size), free: t.size - 1, full: make(chan struct{})}
+	return &lobby{t: t, token: token, report: &reports{say: message},
+		seats: make([]seat, t.size), free: t.size - 1, full: make(chan struct{})}
 }
 
 // accept takes connections until the listener is closed.
@@ -153,7 +154,8 @@ func (b *lobby) shake(c net.Conn) error {
 	return nil
 }
 
-// take gives a rank the seat that is its, unless a process that lives has it. The connection is no stranger's any more, so others do not end it.
+// take gives a rank the seat that is its, unless a process that lives has it. The connection is no stranger's any more,
+// so others do not end it.
 func (b *lobby) take(m hello, c net.Conn) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,7 +163,8 @@ func (b *lobby) take(m hello, c net.Conn) error {
 	case m.Job != b.t.job:
 		return fmt.Errorf("%s is of job %q, this is %q: choose another port with MASTER_PORT", m.Name, m.Job, b.t.job)
 	case m.Size != b.t.size:
-		return fmt.Errorf("%s says that there are %d ranks, the first one is told of %d: give all the same number", m.Name, m.Size, b.t.size)
+		return fmt.Errorf("%s says that there are %d ranks, the first one is told of %d: give all the same number",
+			m.Name, m.Size, b.t.size)
 	case m.Rank < 1 || m.Rank >= b.t.size:
 		return fmt.Errorf("%s says that it is rank %d of %d: the first one listens here", m.Name, m.Rank, b.t.size)
 	case b.closed:

@@ -17,8 +17,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// tcp is a group over connections of the other ranks to the first one, which computes. An adapter's gradients are a few megabytes, so latency
-// counts, and there are few ranks.
+// tcp is a group over connections of the other ranks to the first one, which computes. An adapter's gradients are a few
+// megabytes, so latency counts, and there are few ranks.
 type tcp struct {
 	place
 	peers []*peer // by rank on the first one, nil for itself; on another the first one alone
@@ -57,7 +57,8 @@ const maxRanks = 1024
 // joinTCP connects the ranks.
 func joinTCP(ctx context.Context, p place, opt Options) (Group, error) {
 	if p.size > maxRanks {
-		return nil, fmt.Errorf("%d ranks: over TCP there may be %d; start them by mpirun without MASTER_ADDR", p.size, maxRanks)
+		return nil, fmt.Errorf("%d ranks: over TCP there may be %d; start them by mpirun without MASTER_ADDR",
+			p.size, maxRanks)
 	}
 	token, err := tokenFor(ctx, p.address, opt.Getenv)
 	if err != nil {
@@ -117,8 +118,8 @@ const (
 	lastPause  = time.Second
 )
 
-// reach connects to the first rank, which may not listen yet. Who listens there without the token may be a stranger, before the first rank
-// or in a crowd of others: it is reported once, and does not end the job.
+// reach connects to the first rank, which may not listen yet. Who listens there without the token may be a stranger,
+// before the first rank or in a crowd of others: it is reported once, and does not end the job.
 func (t *tcp) reach(ctx context.Context, opt Options, token token) error {
 	told := ""
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -147,7 +148,8 @@ func (t *tcp) reach(ctx context.Context, opt Options, token token) error {
 	}
 }
 
-// introduce is a rank's side of the handshake, until all ranks have come. It reports whether the other end has proven to be the first rank.
+// introduce is a rank's side of the handshake, until all ranks have come. It reports whether the other end has proven
+// to be the first rank.
 func (t *tcp) introduce(ctx context.Context, c net.Conn, token token, opt Options) (proven bool, err error) {
 	defer func() {
 		if err != nil {
@@ -166,7 +168,8 @@ func (t *tcp) introduce(ctx context.Context, c net.Conn, token token, opt Option
 	case m.Refused != "":
 		return true, errors.New(m.Refused)
 	case m.Rank != t.rank || m.Size != t.size || m.Job != t.job:
-		return true, fmt.Errorf("rank %d of %d: %s takes it for rank %d of %d of job %q", t.rank, t.size, m.Name, m.Rank, m.Size, m.Job)
+		return true, fmt.Errorf("rank %d of %d: %s takes it for rank %d of %d of job %q",
+			t.rank, t.size, m.Name, m.Rank, m.Size, m.Job)
 	}
 	deadline, _ := ctx.Deadline()
 	_ = c.SetDeadline(deadline)
@@ -196,8 +199,10 @@ func (t *tcp) greeted(h *handshake) (m hello, err error) {
 		m, err = h.hear()
 	}
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		err = fmt.Errorf("what listens there hung up: it does not take the token of %s, or is no first rank: %s", h.token.source, remedy)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		err = fmt.Errorf("what listens there hung up: it does not take the token of %s, or is no first rank: %s",
+			h.token.source, remedy)
 	case errors.Is(err, errToken):
 		err = fmt.Errorf("what listens there does not know the token of %s: it is no first rank of this job", h.token.source)
 	}
@@ -255,7 +260,8 @@ func (t *tcp) receive(ctx context.Context, p *peer, kind byte) ([]byte, error) {
 		case !ok:
 			return nil, t.broken(p.left)
 		case f.kind != kind || f.call != t.call:
-			return nil, t.broken(fmt.Errorf("%s makes another call than %s: kind %d, number %d; here %d, %d", p.name, t.name(), f.kind, f.call, kind, t.call))
+			return nil, t.broken(fmt.Errorf("%s makes another call than %s: kind %d, number %d; here %d, %d",
+				p.name, t.name(), f.kind, f.call, kind, t.call))
 		}
 		return f.data, nil
 	case <-t.done:
@@ -286,7 +292,8 @@ func (t *tcp) largest(kind byte, own int) uint64 {
 }
 
 // exchange gathers what all ranks have on the first one, which makes of it what all ranks get.
-func (t *tcp) exchange(ctx context.Context, kind byte, own []byte, make func(all [][]byte) ([]byte, error)) ([]byte, error) {
+func (t *tcp) exchange(ctx context.Context, kind byte, own []byte,
+	make func(all [][]byte) ([]byte, error)) ([]byte, error) {
 	t.call++
 	select {
 	case <-t.done:
@@ -356,7 +363,8 @@ func (t *tcp) Broadcast(ctx context.Context, x []byte) error {
 	out, err := t.exchange(ctx, frameBroadcast, own, func(all [][]byte) ([]byte, error) {
 		for rank, data := range all[1:] {
 			if !slices.Equal(data, size) {
-				return nil, fmt.Errorf("rank %d waits for a broadcast of %d bytes, rank 0 has %d", rank+1, binary.LittleEndian.Uint64(data), len(x))
+				return nil, fmt.Errorf("rank %d waits for a broadcast of %d bytes, rank 0 has %d",
+					rank+1, binary.LittleEndian.Uint64(data), len(x))
 			}
 		}
 		return x, nil
@@ -383,8 +391,8 @@ func (t *tcp) Gather(ctx context.Context, x []byte) ([][]byte, error) {
 	return all, nil
 }
 
-// Close says goodbye, and waits a moment for what the others still send: a connection that is closed with something unread takes with it what was
-// sent before.
+// Close says goodbye, and waits a moment for what the others still send: a connection that is closed with something
+// unread takes with it what was sent before.
 func (t *tcp) Close() error {
 	if t.closed {
 		return nil

@@ -38,8 +38,8 @@ type token struct {
 	source string // where it is from, to say so
 }
 
-// tokenFor is the token that the environment holds or names a file for. Ranks that meet at a loopback address may do without: they share a
-// token of their user's, which the first of them makes.
+// tokenFor is the token that the environment holds or names a file for. Ranks that meet at a loopback address may do
+// without: they share a token of their user's, which the first of them makes.
 func tokenFor(ctx context.Context, address string, getenv func(string) string) (token, error) {
 	text, path := getenv(TokenVariable), getenv(TokenFileVariable)
 	switch {
@@ -59,7 +59,8 @@ func tokenFor(ctx context.Context, address string, getenv func(string) string) (
 		err = fmt.Errorf("%s can be reached from other machines", address)
 	}
 	if err != nil {
-		return token{}, fmt.Errorf("the ranks have no token to know each other by: %w: %s, or name a file in %s", err, remedy, TokenFileVariable)
+		return token{}, fmt.Errorf("the ranks have no token to know each other by: %w: %s, or name a file in %s",
+			err, remedy, TokenFileVariable)
 	}
 	return userToken()
 }
@@ -68,7 +69,8 @@ func tokenFor(ctx context.Context, address string, getenv func(string) string) (
 func newToken(secret []byte, source string) (token, error) {
 	secret = bytes.TrimSpace(secret)
 	if len(secret) < minToken || len(secret) > maxToken {
-		return token{}, fmt.Errorf("%s has %d bytes: want a token of %d to %d: %s", source, len(secret), minToken, maxToken, remedy)
+		return token{}, fmt.Errorf("%s has %d bytes: want a token of %d to %d: %s",
+			source, len(secret), minToken, maxToken, remedy)
 	}
 	return token{secret, source}, nil
 }
@@ -91,7 +93,8 @@ func readToken(path string) (token, error) {
 		return token{}, err
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 && goruntime.GOOS != "windows" {
-		return token{}, fmt.Errorf("%s has mode %04o, so others may read the token: chmod 600 %s, and make a new token", path, mode, path)
+		return token{}, fmt.Errorf("%s has mode %04o, so others may read it: chmod 600 %s, and make a new token",
+			path, mode, path)
 	}
 	secret, err := io.ReadAll(io.LimitReader(f, maxToken+2))
 	if err != nil {
@@ -100,7 +103,8 @@ func readToken(path string) (token, error) {
 	return newToken(secret, path)
 }
 
-// userToken is the token of all jobs of this user within this machine, in a file of the user's cache, which is made where there is none.
+// userToken is the token of all jobs of this user within this machine, in a file of the user's cache, which is made
+// where there is none.
 func userToken() (token, error) {
 	t, err := func() (token, error) {
 		dir, err := os.UserCacheDir()
@@ -168,7 +172,8 @@ func resolve(ctx context.Context, address string) ([]netip.AddrPort, error) {
 		}
 	}
 	if slices.ContainsFunc(at, func(a netip.AddrPort) bool { return a.Addr().IsUnspecified() }) {
-		return nil, fmt.Errorf("MASTER_ADDR=%s stands for every interface: name an address of the one that the ranks are to meet on", host)
+		return nil, fmt.Errorf("MASTER_ADDR=%s stands for every interface: name the address that the ranks are to meet at",
+			host)
 	}
 	return at, nil
 }

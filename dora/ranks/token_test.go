@@ -28,15 +28,15 @@ func TestToken_OfTheEnvironment(t *testing.T) {
 	}{
 		"text":         {env{TokenVariable: testToken}, ""},
 		"file":         {env{TokenFileVariable: file("good", testToken+"\n", 0o600)}, ""},
-		"none":         {env{}, "the ranks have no token to know each other by: 203.0.113.9:29500 can be reached from other machines: export SPARK_TOKEN=$(openssl rand -hex 32)"},
-		"both":         {env{TokenVariable: testToken, TokenFileVariable: "x"}, "SPARK_TOKEN and SPARK_TOKEN_FILE are both set"},
-		"short":        {env{TokenVariable: "secret" + strings.Repeat(" ", 40)}, "SPARK_TOKEN has 6 bytes: want a token of 32 to 4096"},
+		"none":         {env{}, "can be reached from other machines: export SPARK_TOKEN=$(openssl rand -hex 32)"},
+		"both":         {env{TokenVariable: testToken, TokenFileVariable: "x"}, "are both set"},
+		"short":        {env{TokenVariable: "secret" + strings.Repeat(" ", 40)}, "has 6 bytes: want a token of 32 to 4096"},
 		"no file":      {env{TokenFileVariable: filepath.Join(dir, "none")}, "SPARK_TOKEN_FILE: stat"},
 		"a directory":  {env{TokenFileVariable: dir}, "is not a regular file"},
 		"a long file":  {env{TokenFileVariable: file("long", strings.Repeat("x", 1<<20), 0o600)}, "has 4098 bytes"},
 		"empty":        {env{TokenFileVariable: file("empty", "", 0o600)}, "has 0 bytes"},
-		"of the group": {env{TokenFileVariable: file("group", testToken, 0o640)}, "has mode 0640, so others may read the token: chmod 600 "},
-		"of others":    {env{TokenFileVariable: file("others", testToken, 0o604)}, "has mode 0604, so others may read the token: chmod 600 "},
+		"of the group": {env{TokenFileVariable: file("group", testToken, 0o640)}, "has mode 0640, so others may read it: chmod"},
+		"of others":    {env{TokenFileVariable: file("others", testToken, 0o604)}, "has mode 0604, so others may read it: chmod"},
 	} {
 		got, err := tokenFor(t.Context(), away, func(name string) string { return c.env[name] })
 		if c.want != "" {
@@ -113,7 +113,8 @@ func TestProof_CoversNoncesRanksAndSizes(t *testing.T) {
 			first.said[at] ^= 1
 		}
 		var got hello
-		_, err := both(func() error { return rank.say(helloOf(1)) }, func() (err error) { got, err = first.hear(); return err })
+		hear := func() (err error) { got, err = first.hear(); return err }
+		_, err := both(func() error { return rank.say(helloOf(1)) }, hear)
 		if at >= 0 {
 			require.ErrorIs(t, err, errToken, "byte %d", at)
 			continue

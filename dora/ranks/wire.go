@@ -38,8 +38,8 @@ type frame struct {
 	data []byte
 }
 
-// expectation bounds frames by what this rank's own calls are about. A frame as large as those of calls before it is read at once, so that it
-// arrives while this rank computes; a larger one waits until its call begins here.
+// expectation bounds frames by what this rank's own calls are about. A frame as large as those of calls before it is
+// read at once, so that it arrives while this rank computes; a larger one waits until its call begins here.
 type expectation struct {
 	mu      sync.Mutex
 	changed sync.Cond

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFrames_OfOtherSizesAreRefused before anything is kept for them: what no call here expects, and what has no bytes at all.
+// TestFrames_OfOtherSizesAreRefused before anything is kept for them: what no call here expects, and what has no bytes
+// at all.
 func TestFrames_OfOtherSizesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind byte
@@ -18,7 +19,7 @@ func TestFrames_OfOtherSizesAreRefused(t *testing.T) {
 		n    uint64
 		want string
 	}{
-		"a vector of 1 TiB":       {frameMean, 1, 1 << 40, "a message of 1099511627776 bytes in call 1, where at most 400000 are expected"},
+		"a vector of 1 TiB":       {frameMean, 1, 1 << 40, "of 1099511627776 bytes in call 1, where at most 400000"},
 		"a broadcast of one more": {frameBroadcast, 1, smallBytes + 1, "where at most 65536 are expected"},
 		"a call that is over":     {frameGather, 0, 1 << 20, "where at most 65536 are expected"},
 		"a long reason":           {frameAbort, 0, 1 << 20, "where at most 65536 are expected"},
@@ -40,7 +41,8 @@ func TestFrames_OfOtherSizesAreRefused(t *testing.T) {
 	}
 }
 
-// TestFrames_OfACallToComeWaitForIt: one larger than those before is read when its call begins here, another one at once.
+// TestFrames_OfACallToComeWaitForIt: one larger than those before is read when its call begins here, another one at
+// once.
 func TestFrames_OfACallToComeWaitForIt(t *testing.T) {
 	there, here := net.Pipe()
 	defer there.Close()
