@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/dora"
@@ -75,7 +76,7 @@ func (r *run) judge(ctx context.Context) (*Evaluation, error) {
 	mean := newSums(1)
 	for k, m := range all {
 		if m.Wrong != "" {
-			return nil, fmt.Errorf("validation: the loss is not finite of sample %s or one of the %d behind it: take it out of %s, or train in --precision fp32", m.Wrong, r.opt.MicroBatch-1, r.opt.Data)
+			return nil, r.notFinite(m.Wrong)
 		}
 		for name := range m.Terms {
 			m.Terms[name] *= parts[k].weight
@@ -83,6 +84,21 @@ func (r *run) judge(ctx context.Context) (*Evaluation, error) {
 		mean.add(float64(m.Loss*parts[k].weight), m.Terms)
 	}
 	return &Evaluation{mean.loss, mean.terms()}, nil
+}
+
+// notFinite is the error of a validation loss that is none, of a micro-batch that begins with a sample. No adapter is
+// the best by it, so training ends: on all ranks after the same update, with the last checkpoint and the best adapter
+// as they are. The model without an adapter is judged first, so what comes later is not the data's fault.
+func (r *run) notFinite(sample string) error {
+	where := fmt.Sprintf("the loss is not finite of sample %s or one of the %d behind it", sample, r.opt.MicroBatch-1)
+	if r.pos.Base == nil {
+		return fmt.Errorf("validation: %s: take it out of %s, or train in --precision fp32", where, r.opt.Data)
+	}
+	remedy := "begin anew with a smaller --lr or --clip, or in --precision fp32"
+	if r.pos.Best != nil {
+		remedy += fmt.Sprintf("; %s is the adapter of update %d", filepath.Join(r.opt.Output, bestFile), r.pos.BestAt)
+	}
+	return fmt.Errorf("validation after update %d: %s, and it was without the adapter: %s", r.pos.Update, where, remedy)
 }
 
 // measure evaluates held samples, a micro-batch at a time.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -64,6 +65,59 @@ func (a altered) Sample(ctx context.Context, i int) (*dataset.Sample, error) {
 	return s, err
 }
 
+// spoil makes the last input of a sample no number, in f16 and in f32.
+func spoil(key string) func(int, *dataset.Sample) {
+	return func(_ int, s *dataset.Sample) {
+		if s.Key == key {
+			x := s.Inputs["features_buffer"]
+			binary.LittleEndian.PutUint16(x[len(x)-2:], 0x7fc0)
+		}
+	}
+}
+
+// TestAValidationLossThatIsNotFinite_LaterIsNotTheBest: it ends training, and the adapter that was the best stays. Here
+// the sample is spoilt after the first evaluation, which stands for an adapter under which values overflow.
+func TestAValidationLossThatIsNotFinite_LaterIsNotTheBest(t *testing.T) {
+	opt := lessonsOf(t, 24)
+	opt.EvaluateEvery, opt.CheckpointEvery = 1, 1
+	set := opt.Set.(drawn)
+	_, held, err := dataset.Split(set, opt.Val, opt.Seed)
+	require.NoError(t, err)
+	first, err := held.Sample(t.Context(), 0)
+	require.NoError(t, err)
+	spoilt, change := atomic.Bool{}, spoil(first.Key)
+	opt.Set = altered{set, func(i int, s *dataset.Sample) {
+		if spoilt.Load() {
+			change(i, s)
+		}
+	}}
+	opt.Show = func(p Progress) { spoilt.Store(p.Update == 3) }
+	result, err := Run(t.Context(), opt, alone(t))
+	best := filepath.Join(opt.Output, bestFile)
+	require.ErrorContains(t, err, "validation after update 3: the loss is not finite of sample "+first.Key+
+		" or one of the 1 behind it, and it was without the adapter: ")
+	assert.ErrorContains(t, err, fmt.Sprintf("begin anew with a smaller --lr or --clip, or in --precision fp32; "+
+		"%s is the adapter of update %d", best, result.BestUpdate))
+	records, err := readMetrics(opt.Output, 100)
+	require.NoError(t, err)
+	least, at := math.Inf(1), 0
+	for _, r := range records {
+		if r.Validation != nil && r.Update > 0 {
+			require.Less(t, r.Update, 3)
+			if r.Validation.Loss < least {
+				least, at = r.Validation.Loss, r.Update
+			}
+		}
+	}
+	assert.Equal(t, at, result.BestUpdate)
+	assert.Equal(t, least, result.Best.Loss)
+	p, _ := checkpointAt(t, opt, 2)
+	data, err := os.ReadFile(best)
+	require.NoError(t, err)
+	assert.Equal(t, p.BestFile, data)
+	assert.NoDirExists(t, filepath.Join(opt.Output, checkpointName(3)), "what is not finite is not gone on from")
+}
+
 // TestAValidationLossThatIsNotFiniteNamesItsSample.
 func TestAValidationLossThatIsNotFiniteNamesItsSample(t *testing.T) {
 	opt := lessonsOf(t, 24)
@@ -74,12 +128,7 @@ func TestAValidationLossThatIsNotFiniteNamesItsSample(t *testing.T) {
 	require.NoError(t, err)
 	before, err := held.Sample(context.Background(), held.Len()-2)
 	require.NoError(t, err)
-	opt.Set = altered{set, func(_ int, s *dataset.Sample) {
-		if s.Key == last.Key {
-			x := s.Inputs["features_buffer"]
-			binary.LittleEndian.PutUint16(x[len(x)-2:], 0x7fc0) // the last one is no number, in f16 and in f32
-		}
-	}}
+	opt.Set = altered{set, spoil(last.Key)}
 	_, err = Run(context.Background(), opt, alone(t))
 	assert.ErrorContains(t, err, "validation: the loss is not finite of sample "+before.Key+" or one of the 1 behind it: take it out of drawn")
 }
@@ -162,12 +211,7 @@ func TestASampleThatIsNotFiniteCostsItsUpdatesAlone(t *testing.T) {
 	require.NoError(t, err)
 	wrong, err := training.Sample(context.Background(), dataset.Shuffle(opt.Seed, 0, training.Len())[1])
 	require.NoError(t, err)
-	opt.Set = altered{set, func(_ int, s *dataset.Sample) {
-		if s.Key == wrong.Key {
-			x := s.Inputs["features_buffer"]
-			binary.LittleEndian.PutUint16(x[len(x)-2:], 0x7fc0)
-		}
-	}}
+	opt.Set = altered{set, spoil(wrong.Key)}
 	_, err = Run(context.Background(), opt, alone(t))
 	require.NoError(t, err)
 	records, err := readMetrics(opt.Output, 100)
