@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -52,6 +54,9 @@ type settings struct {
 	Resume                      bool
 	Output                      string
 	Other                       float64 // what the second rank multiplies its learning rate by
+	Rate, Diverge               float64 // 2e-3 and never by default
+	Warmup                      int     // 2 by default
+	Wrong                       string  // key of a sample that is not finite
 }
 
 // options are those of training in a directory that lessonsOf has filled.
@@ -59,9 +64,15 @@ func (s settings) options(dir string, d hal.Device) (Options, error) {
 	src, err := driving.Made("policy", driving.Tiny)
 	path := func(name string) string { return filepath.Join(dir, name) }
 	micro := max(cmp.Or(s.Micro, 2), 0)
-	return Options{Model: path("car.onnx"), Teacher: path("policy.onnx"), Data: "drawn", Set: drawn{src, s.Count}, Output: path(s.Output), Cache: path("cache"),
-		Epochs: s.Epochs, BatchSize: s.Batch, MicroBatch: micro, Rate: 2e-3, Warmup: 2, Rank: 2, Precision: "fp32", TeacherPrecision: "fp32", Val: 0.25, Clip: 1, Device: d,
-		CheckpointEvery: s.Every, Resume: s.Resume}, err
+	var set dataset.Set = drawn{src, s.Count}
+	if s.Wrong != "" {
+		set = altered{drawn{src, s.Count}, spoil(s.Wrong)}
+	}
+	return Options{Model: path("car.onnx"), Teacher: path("policy.onnx"), Data: "drawn", Set: set,
+		Output: path(s.Output), Cache: path("cache"), Epochs: s.Epochs, BatchSize: s.Batch, MicroBatch: micro,
+		Rate: cmp.Or(s.Rate, 2e-3), Warmup: cmp.Or(s.Warmup, 2), Rank: 2, Precision: "fp32", TeacherPrecision: "fp32",
+		Val: 0.25, Clip: 1, Device: d,
+		CheckpointEvery: s.Every, Resume: s.Resume, Diverge: s.Diverge}, err
 }
 
 // lessonsOf writes a tiny policy and a damaged one, and says how to train the second towards the first.
@@ -232,7 +243,8 @@ func trainAsRank() (err error) {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return err
 	}
-	ctx := context.Background()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	g, err := ranks.Join(ctx, ranks.Options{})
 	if err != nil {
 		return err
@@ -256,6 +268,7 @@ func trainAsRank() (err error) {
 		opt.Rate *= s.Other
 	}
 	opt.Show = func(p Progress) { fmt.Println("update", p.Update) }
-	_, err = Run(ctx, opt, g)
+	result, err := Run(ctx, opt, g)
+	fmt.Printf("ended after %d\n", result.Updates)
 	return err
 }
