@@ -229,6 +229,8 @@ func (r *run) compile(ctx context.Context, terms loss.Terms) (err error) {
 	if r.adapter, err = r.opt.init(r.model); err != nil {
 		return err
 	}
+	r.opt.Message(fmt.Sprintf("adapter: %d of the %d weights that take one, %d numbers: %.2f %% of the model's weights", len(r.adapter.Layers), len(r.model.Weights),
+		r.adapter.Params(), 400*float64(r.adapter.Params())/float64(r.model.Bytes)))
 	base := r.opt.Base
 	for _, l := range r.adapter.Layers {
 		if base == "" && l.Base != "" {

@@ -126,18 +126,9 @@ func open(path string, stderr io.Writer) (*dora.Model, error) {
 
 func (f *initFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	opt := dora.InitOptions{Kind: passes.AdapterKind(f.Kind), Alpha: f.Alpha, RS: f.RSLoRA, Targets: f.Targets, FullNorm: f.FullNorm, Seed: f.Seed, Labels: map[string]string{}}
-	if f.Rank != nil {
-		if *f.Rank < 1 {
-			return fmt.Errorf("--rank %d: want at least 1", *f.Rank)
-		}
-		opt.Rank = *f.Rank
-	}
-	if f.MaxSize != "" || f.Rank == nil {
-		share, err := percent(f.MaxSize)
-		if err != nil {
-			return err
-		}
-		opt.MaxSize = share
+	var err error
+	if opt.Rank, opt.MaxSize, err = extent("--rank", f.Rank, f.MaxSize); err != nil {
+		return err
 	}
 	for k, v := range f.Label {
 		opt.Labels[k] = v
@@ -203,6 +194,19 @@ func arrays(m *dora.Model, paths []string) ([]map[string]*ir.Array, error) {
 		return nil, fmt.Errorf("--calibrate: %w", err)
 	}
 	return inputs, nil
+}
+
+// extent is how large an adapter may be, by the flags of its rank and its size: if neither is given 1 % of the model.
+func extent(flag string, rank *int, maxSize string) (r int, share float64, err error) {
+	if rank != nil {
+		if r = *rank; r < 1 {
+			return 0, 0, fmt.Errorf("%s %d: want at least 1", flag, r)
+		}
+	}
+	if maxSize != "" || rank == nil {
+		share, err = percent(maxSize)
+	}
+	return r, share, err
 }
 
 // percent reads 1% or 0.01; "" is 1 %.

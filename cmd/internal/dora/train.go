@@ -44,10 +44,10 @@ type trainFlags struct {
 	Diverge         float64 `help:"End where the loss, smoothed, is that many times its least; default 10; 0: never." default:"10" placeholder:"X"`
 
 	Adapter   string   `help:"Adapter to go on from; default: one that changes nothing." placeholder:"A.safetensors"`
-	DoraRank  int      `help:"Greatest rank of a layer; default 16." default:"16" placeholder:"R"`
+	DoraRank  *int     `help:"Greatest rank of a layer; default 16, within --max-size." placeholder:"R"`
 	DoraAlpha float64  `help:"Scale of the product of low rank, times the rank; default 1." default:"1" placeholder:"A"`
 	Kind      string   `help:"dora, lora or magnitude." enum:"dora,lora,magnitude" default:"dora" placeholder:"dora|lora|magnitude"`
-	MaxSize   string   `help:"Greatest size of the adapter, as a share of the model's weights; default: any." placeholder:"1%"`
+	MaxSize   string   `help:"Greatest size of the adapter, as a share of the model's weights (default 1%, unless --dora-rank is given)." placeholder:"1%"`
 	Targets   []string `help:"Layers, initializers or nodes: globs, or regular expressions between slashes; default: every weight of MatMul, Gemm and Conv." placeholder:"PATTERNS"`
 
 	Precision        string `help:"Of the step's values: fp32, fp16 or bf16; default bf16." enum:"fp32,fp16,bf16" default:"bf16" placeholder:"P"`
@@ -72,12 +72,10 @@ func (f *trainFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 		f.Data = "synthetic"
 	}
 	opt := f.options()
-	if f.MaxSize != "" {
-		if opt.MaxSize, err = percent(f.MaxSize); err != nil {
-			return err
-		}
+	if opt.Rank, opt.MaxSize, err = extent("--dora-rank", f.DoraRank, f.MaxSize); err != nil {
+		return err
 	}
-	g, err := ranks.Join(ctx, ranks.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-dora train:", text) }})
+	g, err := ranks.Join(ctx, ranks.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-dora:", text) }})
 	if err != nil {
 		return err
 	}
@@ -134,7 +132,7 @@ func (f *trainFlags) options() train.Options {
 	return train.Options{
 		Model: f.Model, Teacher: f.Teacher, Vision: f.Vision, Data: f.Data, Output: f.Output,
 		Epochs: f.Epochs, BatchSize: f.BatchSize, MicroBatch: f.MicroBatch, Rate: f.LR, Schedule: f.Schedule, Warmup: f.Warmup,
-		Adapter: f.Adapter, Kind: f.Kind, Rank: f.DoraRank, Alpha: f.DoraAlpha, Targets: f.Targets,
+		Adapter: f.Adapter, Kind: f.Kind, Alpha: f.DoraAlpha, Targets: f.Targets,
 		Precision: f.Precision, Base: f.Base, TeacherPrecision: f.TeacherPrecision, TeacherBatch: f.TeacherBatch, Memory: f.Memory << 20,
 		Loss: f.Loss, Clip: f.Clip, Decay: f.WeightDecay, Seed: f.Seed, Val: f.Val,
 		CheckpointEvery: f.CheckpointEvery, EvaluateEvery: f.EvaluateEvery, Keep: f.Keep, Diverge: f.Diverge,
