@@ -453,7 +453,7 @@ func (s *Session) Float64s() (map[string][]float64, error) {
 		if err != nil {
 			return nil, fmt.Errorf("output %q: %w", q.Name, err)
 		}
-		out[q.Name] = x
+		out[q.Name] = x[:numel(q.Shape)]
 	}
 	return out, nil
 }

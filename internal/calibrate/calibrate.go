@@ -32,10 +32,14 @@ type Calibration struct {
 // Name gives the files that the inputs come from, for errors.
 func (c *Calibration) Name(files []string) { c.names = files }
 
-// finite rejects NaN and infinity in the outputs of a region on one input: no scale can hold them.
+// finite rejects NaN and infinity in what layers multiply, on one input: no scale can hold them. Elsewhere they do no harm:
+// masks of attention are infinite, and a logarithm may be given what it never sees but in generated inputs.
 func (c *Calibration) finite(n *ir.Node, outs []*ir.Tensor, at int) error {
 	for k, a := range outs {
 		if x, ok := finite(a); !ok {
+			if !c.multiplies(n.Outputs[k]) {
+				continue
+			}
 			name := fmt.Sprint(at + 1)
 			switch {
 			case at >= c.given:
@@ -47,6 +51,13 @@ func (c *Calibration) finite(n *ir.Node, outs []*ir.Tensor, at int) error {
 		}
 	}
 	return nil
+}
+
+// multiplies reports whether a layer that can be quantised multiplies a value, or a view of it.
+func (c *Calibration) multiplies(v *ir.Value) bool {
+	return slices.ContainsFunc(c.Sites(), func(s passes.Site) bool {
+		return c.storage.Group(s.Node.Inputs[s.X]) == c.storage.Group(v)
+	})
 }
 
 // New prepares a calibration of a graph for a precision, on inputs and on perturbed ones that it makes of them. Neither may

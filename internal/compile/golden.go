@@ -10,6 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -134,4 +135,27 @@ func (r *Result) record(ctx context.Context, g *gopkg.Golden, in map[string]*ir.
 		}
 		return nil
 	})
+}
+
+// WriteInputs writes the inputs of a graph to an .npz file and returns what Options.Calibrate takes: that, or nothing if
+// the graph has no inputs, or some of 4 bits, which NumPy lacks. Other floats that NumPy lacks become f32.
+func WriteInputs(path string, g *ir.Graph, inputs map[string]*ir.Tensor) ([]string, error) {
+	arrays := map[string]*npy.Array{}
+	for _, v := range g.Inputs {
+		t := inputs[v.Name]
+		if t == nil {
+			return nil, fmt.Errorf("no array for input %s", v.Name)
+		}
+		if t.DType.Bits() < 8 {
+			return nil, nil
+		}
+		if d := t.DType; d.IsFloat() && d != ir.Float16 && d != ir.Float32 && d != ir.Float64 {
+			t = ir.FromFloats(ir.T(ir.Float32, t.Shape...), t.Floats())
+		}
+		arrays[v.Name] = &npy.Array{DType: t.DType.String(), Shape: t.Shape, Data: t.Dense()}
+	}
+	if len(arrays) == 0 {
+		return nil, nil
+	}
+	return []string{path}, npy.WriteZip(path, arrays)
 }

@@ -12,11 +12,12 @@ import (
 // Float64s converts the elements to float64.
 func (a *Array) Float64s() ([]float64, error) { return Float64s(a.DType, a.Data) }
 
-// Float64s converts little-endian elements of a type to float64; i64 and u64 beyond 2^53 round.
+// Float64s converts little-endian elements of a type to float64; i64 and u64 beyond 2^53 round. Elements of less than a byte
+// lie in its low bits first, and those that fill up the last byte are converted too.
 func Float64s(dtype string, data []byte) ([]float64, error) {
 	stored, f := dtype, minifloat.Named(dtype)
 	if f != nil {
-		stored = fmt.Sprint("u", f.Bits()) // codes; nothing decodes those of less than a byte
+		stored = fmt.Sprint("u", f.Bits()) // codes
 	}
 	decode := decoders[stored]
 	if decode == nil {
@@ -32,8 +33,23 @@ func Float64s(dtype string, data []byte) ([]float64, error) {
 }
 
 var decoders = map[string]func([]byte) []float64{
+	"u2": packed(2, 0), "i2": packed(2, 1<<1), "u4": packed(4, 0), "i4": packed(4, 1<<3),
 	"bool": decode[uint8], "u8": decode[uint8], "i8": decode[int8], "u16": decode[uint16], "i16": decode[int16], "u32": decode[uint32],
 	"i32": decode[int32], "u64": decode[uint64], "i64": decode[int64], "f32": decode[float32], "f64": decode[float64],
+}
+
+// packed decodes integers of 2 or 4 bits, of which sign is the bit that counts negative.
+func packed(bits, sign int) func([]byte) []float64 {
+	return func(data []byte) []float64 {
+		var out []float64
+		for _, b := range data {
+			for at := 0; at < 8; at += bits {
+				code := int(b) >> at & (1<<bits - 1)
+				out = append(out, float64(code-2*(code&sign)))
+			}
+		}
+		return out
+	}
 }
 
 func decode[T int8 | uint8 | int16 | uint16 | int32 | uint32 | int64 | uint64 | float32 | float64](data []byte) []float64 {
@@ -46,8 +62,8 @@ func decode[T int8 | uint8 | int16 | uint16 | int32 | uint32 | int64 | uint64 | 
 	return out
 }
 
-// As returns the elements as a tensor of the given type and shape: shapes must agree; f64, f32 and f16 convert into each
-// other with one rounding, any other type must be the array's.
+// As returns the elements as a tensor of the given type and shape: shapes must agree; f64, f32 and f16 convert with one
+// rounding into each other and into floats of 16 and 8 bits that NumPy lacks, any other type must be the array's.
 func (a *Array) As(dtype string, shape []int) ([]byte, error) {
 	if !slices.Equal(a.Shape, shape) {
 		return nil, fmt.Errorf("shape %v, want %v", a.Shape, shape)
@@ -56,7 +72,9 @@ func (a *Array) As(dtype string, shape []int) ([]byte, error) {
 		return a.Data, nil
 	}
 	floats := []string{"f16", "f32", "f64"}
-	if !slices.Contains(floats, a.DType) || !slices.Contains(floats, dtype) {
+	narrow := minifloat.Named(dtype)
+	whole := narrow != nil && narrow.Bits()%8 == 0
+	if !slices.Contains(floats, a.DType) || !whole && !slices.Contains(floats, dtype) {
 		return nil, fmt.Errorf("elements of type %s, want %s", a.DType, dtype)
 	}
 	x, err := a.Float64s()
@@ -67,8 +85,11 @@ func (a *Array) As(dtype string, shape []int) ([]byte, error) {
 	var out []byte
 	for _, v := range x {
 		switch dtype {
-		case "f16":
-			out = le.AppendUint16(out, uint16(minifloat.Float16.Encode(v, false)))
+		default:
+			code := narrow.Encode(v, false)
+			if out = append(out, byte(code)); narrow.Bits() == 16 {
+				out = append(out, byte(code>>8))
+			}
 		case "f32":
 			out = le.AppendUint32(out, math.Float32bits(float32(v)))
 		case "f64":

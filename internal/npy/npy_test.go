@@ -3,6 +3,8 @@ package npy
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/binary"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,4 +97,34 @@ func TestReadZip_KeepsToTheBudgetOfMemory(t *testing.T) {
 	some, err := ReadNamed(path, 200, "x", "y")
 	require.NoError(t, err, "what nobody asked for is not read")
 	require.Len(t, some, 1)
+}
+
+func TestArrayAs_RoundsToFloatsThatNumPyLacks(t *testing.T) {
+	a := &Array{DType: "f32", Shape: []int{3}, Data: f32(1, -2.5, 1e30)}
+	for dtype, want := range map[string][]byte{
+		"bf16": {0x80, 0x3f, 0x20, 0xc0, 0x4a, 0x71}, "f16": {0, 0x3c, 0, 0xc1, 0, 0x7c}, "e4m3": {0x38, 0xc2, 0x7f},
+	} {
+		got, err := a.As(dtype, []int{3})
+		require.NoError(t, err)
+		require.Equal(t, want, got, dtype)
+	}
+	_, err := a.As("e2m1", []int{3})
+	require.EqualError(t, err, "elements of type f32, want e2m1")
+}
+
+func TestFloat64s_UnpacksElementsOfLessThanAByte(t *testing.T) {
+	for dtype, want := range map[string][]float64{
+		"u4": {1, 15}, "i4": {1, -1}, "u2": {1, 0, 3, 3}, "i2": {1, 0, -1, -1}, "e2m1": {.5, -6},
+	} {
+		got, err := Float64s(dtype, []byte{0xf1})
+		require.NoError(t, err)
+		require.Equal(t, want, got, dtype)
+	}
+}
+
+func f32(xs ...float32) (out []byte) {
+	for _, x := range xs {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
+	}
+	return out
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/nodecases"
-	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -167,7 +166,8 @@ func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.
 			return false, err
 		}
 		defer os.RemoveAll(dir)
-		if co.Calibrate, err = calibrateOn(filepath.Join(dir, "inputs.npz"), g, given); err != nil {
+		// generated ones may be of another magnitude
+		if co.Calibrate, err = compile.WriteInputs(filepath.Join(dir, "inputs.npz"), g, given); err != nil {
 			return false, err
 		}
 	}
@@ -195,22 +195,6 @@ func runSet(ctx context.Context, d hal.Device, c *nodecases.Case, set nodecases.
 
 // readsInput reports whether a kernel of the program reads an input, or what was copied from one. A kernel that copies a constant
 // says nothing of the kernels.
-// calibrateOn writes the inputs of a data set for a precision that calibrates: generated ones may be of another magnitude.
-func calibrateOn(path string, g *ir.Graph, given map[string]*ir.Tensor) ([]string, error) {
-	arrays := map[string]*npy.Array{}
-	for _, v := range g.Inputs {
-		t := given[v.Name]
-		if t == nil {
-			return nil, nil
-		}
-		arrays[v.Name] = &npy.Array{DType: t.DType.String(), Shape: t.Shape, Data: t.Dense()}
-	}
-	if len(arrays) == 0 {
-		return nil, nil
-	}
-	return []string{path}, npy.WriteZip(path, arrays)
-}
-
 func readsInput(v *runtime.Variant) bool {
 	given := map[int]bool{}
 	for i, b := range v.Buffers {
