@@ -3,6 +3,8 @@ package randgraph
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 
@@ -16,7 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Precisions are those that cases are compiled in.
+// Precisions are those that cases are compiled in where nobody names others.
 var Precisions = []string{precision.File, precision.FP16, precision.BF16}
 
 // Fault is what is wrong with a case.
@@ -54,11 +56,17 @@ func (c *Case) check(ctx context.Context, d hal.Device, precisions []string, run
 		return done, &Fault{Stage: "import", Err: err}
 	}
 	for _, p := range precisions {
-		b, err := newBounds(g, c.Inputs, roundingOf(p), runs)
+		exact := g
+		if p == precision.FP32 {
+			if exact, err = widened(ctx, g); err != nil {
+				return done, &Fault{"compile", p, err}
+			}
+		}
+		b, err := newBounds(exact, c.Inputs, roundingOf(p), runs)
 		if err != nil {
 			return done, &Fault{"evaluate", p, err}
 		}
-		if p == precision.FP16 && b.top > 65504/2 {
+		if (p == precision.FP16 || precision.Calibrates(p)) && b.top > 65504/2 {
 			done.TooGreat++
 			continue
 		}
@@ -78,6 +86,16 @@ func (c *Case) check(ctx context.Context, d hal.Device, precisions []string, run
 	return done, nil
 }
 
+// widened is a graph whose values are f32 where they were narrower, as precision fp32 computes it.
+func widened(ctx context.Context, g *ir.Graph) (*ir.Graph, error) {
+	opt := compile.Options{Precision: precision.FP32, Targets: []string{target.Default().Name}, Passes: []string{"widen"}, GraphOnly: true}
+	r, err := compile.Graph(ctx, "", g.Clone(), opt)
+	if err != nil {
+		return nil, err
+	}
+	return r.Graph, nil
+}
+
 // run compiles and runs the case, and says at which stage it failed.
 func (c *Case) run(ctx context.Context, d hal.Device, g *ir.Graph, p string) (out map[string]*ir.Tensor, stage string, err error) {
 	stage = "compile"
@@ -87,7 +105,18 @@ func (c *Case) run(ctx context.Context, d hal.Device, g *ir.Graph, p string) (ou
 		}
 	}()
 	name := target.Default().Name
-	r, err := compile.Graph(ctx, c.Model.Path, g, compile.Options{Precision: p, Targets: []string{name}})
+	opt := compile.Options{Precision: p, Targets: []string{name}}
+	if precision.Calibrates(p) {
+		dir, err := os.MkdirTemp("", "spark-randgraph-")
+		if err != nil {
+			return nil, stage, err
+		}
+		defer os.RemoveAll(dir)
+		if opt.Calibrate, err = compile.WriteInputs(filepath.Join(dir, "inputs.npz"), g, c.Inputs); err != nil {
+			return nil, stage, err
+		}
+	}
+	r, err := compile.Graph(ctx, c.Model.Path, g, opt)
 	if err != nil {
 		return nil, stage, err
 	}

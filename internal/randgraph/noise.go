@@ -31,6 +31,9 @@ type rounding struct {
 	store    bool                     // values have their types exactly; unit is what computing them costs
 	// constants that the importer computes have errors; as operands of products (Fourier transforms) relative to the greatest one.
 	constants bool
+	// Operands of products are stored in formats of fewer bits: errors relative to each number, and to the greatest one. Weights
+	// may be rounded to either neighbour, and what is far out may saturate.
+	step, clipped float64
 }
 
 // special is the relative error of functions that are approximated, of f32 and of f64.
@@ -60,11 +63,22 @@ func halfUnit(d ir.DType) float64 {
 
 // roundingOf is a program's in a precision.
 func roundingOf(precision string) rounding {
-	narrow := map[string]ir.DType{"fp16": ir.Float16, "bf16": ir.BFloat16}[precision]
+	narrow := map[string]ir.DType{"bf16": ir.BFloat16}[precision]
+	if precision != "file" && precision != "fp32" && narrow == ir.Invalid {
+		narrow = ir.Float16
+	}
 	if narrow == ir.Invalid {
 		return rounding{unit: func(ir.DType) float64 { return 0 }, tiny: func(ir.DType) float64 { return 0 }, store: true}
 	}
 	r := rounding{unit: func(d ir.DType) float64 { return math.Max(halfUnit(narrow), halfUnit(d)) }, operands: true, narrow: narrow}
+	switch precision {
+	case "fp8":
+		r.step, r.clipped = 0x1p-3, 0x1p-6
+	case "fp6":
+		r.step, r.clipped = 0x1p-2, 0x1p-5
+	case "nvfp4":
+		r.step, r.clipped = 0x1p-1, 0x1p-3
+	}
 	r.tiny = func(d ir.DType) float64 { return math.Max(tinyHalf(narrow), tinyHalf(d)) }
 	return r
 }
@@ -208,6 +222,12 @@ func (b *bounds) nodes(list []*ir.Node, env values, noise float64) error {
 				kept = math.Max(least(ir.Float32), halfUnit(was.DType))
 			}
 			in[i] = b.noisy(was, noise, b.operand(n, was.DType), kept)
+			if b.how.step > 0 && noise > 0 && n.Op.Kind == ir.KindContraction {
+				in[i] = shaken(in[i], 1, b.how.clipped, b.r)
+				for k := range in[i].F {
+					in[i].F[k] += b.how.step * was.F[k] * (2*b.r.Float64() - 1)
+				}
+			}
 			switch {
 			case was.F == nil:
 			case n.Op.Name == "Attention" && b.how.narrow != ir.Invalid: // probabilities are rounded as factors

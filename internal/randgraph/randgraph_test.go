@@ -100,6 +100,7 @@ type tally struct {
 	opsets                                      map[int64]int
 	undecided, elements                         map[string]int
 	tooGreat                                    int
+	precisions                                  []string
 }
 
 func (y *tally) add(m map[string]int, key string, n int) {
@@ -127,7 +128,7 @@ func sorted(m map[string]int) string {
 }
 
 // TestRandomGraphs makes graphs of fresh seeds, SPARK_GRAPHS of them from SPARK_SEED on, and holds every one to ONNX Runtime and
-// the evaluator. SPARK_KEEP is a folder for the small cases of faults; with it a run goes on after many.
+// the evaluator, in the precisions of SPARK_PRECISIONS. SPARK_KEEP is a folder for the small cases of faults; with it a run goes on after many.
 func TestRandomGraphs(t *testing.T) {
 	count := uint64(300)
 	if fulltest.All() {
@@ -135,7 +136,11 @@ func TestRandomGraphs(t *testing.T) {
 	}
 	count = setting(t, "SPARK_GRAPHS", count)
 	first := setting(t, "SPARK_SEED", uint64(time.Now().Unix()/86400)*100000)
-	y := &tally{ops: map[string]int{}, judges: map[string]int{}, refusals: map[string]int{}, rejections: map[string]int{}, disputes: map[string]int{},
+	precisions := Precisions
+	if names := os.Getenv("SPARK_PRECISIONS"); names != "" {
+		precisions = strings.Split(names, ",")
+	}
+	y := &tally{precisions: precisions, ops: map[string]int{}, judges: map[string]int{}, refusals: map[string]int{}, rejections: map[string]int{}, disputes: map[string]int{},
 		undecided: map[string]int{}, elements: map[string]int{}, opsets: map[int64]int{}, nodes: map[int]int{}}
 	j := judge(t)
 	var next atomic.Uint64
@@ -160,7 +165,7 @@ func TestRandomGraphs(t *testing.T) {
 	t.Logf("operators:\n%s", strings.ReplaceAll(sorted(y.ops), "\n", ", "))
 	t.Logf("refused by the importer:\n%s", sorted(y.refusals))
 	t.Logf("rejected by ONNX Runtime:\n%s", sorted(y.rejections))
-	for _, p := range Precisions {
+	for _, p := range y.precisions {
 		t.Logf("%s: %d elements, %d undecided", p, y.elements[p], y.undecided[p])
 	}
 	t.Logf("%d too great for fp16", y.tooGreat)
@@ -241,7 +246,7 @@ func (y *tally) seed(t *testing.T, j *Judge, d *emu.Device, seed uint64) {
 		y.fault(t, j, d, seed, c, f)
 		return
 	}
-	done, f := c.Check(context.Background(), d, Precisions)
+	done, f := c.Check(context.Background(), d, y.precisions)
 	if f != nil {
 		y.fault(t, j, d, seed, c, f)
 		return
@@ -249,7 +254,7 @@ func (y *tally) seed(t *testing.T, j *Judge, d *emu.Device, seed uint64) {
 	y.Lock()
 	defer y.Unlock()
 	y.tooGreat += done.TooGreat
-	for _, p := range Precisions {
+	for _, p := range y.precisions {
 		y.undecided[p] += done.Undecided[p]
 		y.elements[p] += done.Elements[p]
 	}
