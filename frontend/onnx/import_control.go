@@ -15,23 +15,54 @@ var controlOperators = []operator{
 	{name: "Scan", since: 9, convert: scan},
 }
 
-// ifThenElse inlines the branch that a constant condition chooses.
+// ifThenElse inlines the branch that a constant condition chooses, and both where the condition is computed from data.
 func ifThenElse(s *site) {
+	holds, known := s.condition(s.in(0))
+	if !known {
+		s.selects()
+		return
+	}
 	name := "else_branch"
-	switch holds, known := s.condition(s.in(0)); {
-	case !known:
-		s.refuse("fix the inputs that it depends on with --input NAME=VALUE, or compile each branch as a model", "its condition is computed from data; only a constant condition is supported")
-	case holds:
+	if holds {
 		name = "then_branch"
 	}
-	g := s.body(name)
-	outs, err := s.im.subgraph(s.sc, g, nodeLabel(s.n)+"/"+name, nil)
+	for i, v := range s.branch(name) {
+		s.out(i, v)
+	}
+}
+
+// branch inlines a branch of an If and returns what the node yields if it is taken.
+func (s *site) branch(name string) []*ir.Value {
+	outs, err := s.im.subgraph(s.sc, s.body(name), nodeLabel(s.n)+"/"+name, nil)
 	s.check(err)
 	if len(outs) < len(s.n.Output) {
 		s.fail("%s has %d outputs, the node %d", name, len(outs), len(s.n.Output))
 	}
+	return outs[:len(s.n.Output)]
+}
+
+// mostSelected is the number of nodes that the branches of an If may have together to be both computed, each time.
+const mostSelected = 256
+
+// selects computes both branches of an If and selects the outputs of the one that the condition chooses. No operator has
+// effects.
+func (s *site) selects() {
+	const remedy = "fix the inputs that it depends on with --input NAME=VALUE, or compile each branch as a model"
+	cond, nodes, counted := s.reshape(s.in(0)), len(s.im.g.Nodes), len(s.im.counted)
+	yes, no := s.branch("then_branch"), s.branch("else_branch")
+	if n := len(s.im.g.Nodes) - nodes; n > mostSelected {
+		s.refuse(remedy, "its condition is computed from data, and its branches have %d operations: "+
+			"more than %d are not computed both", n, mostSelected)
+	}
+	if len(s.im.counted) > counted {
+		s.refuse(remedy, "its condition is computed from data, and so is how many outputs a branch has")
+	}
 	for i := range s.n.Output {
-		s.out(i, outs[i])
+		if a, b := yes[i].Type, no[i].Type; !a.Equal(b) {
+			s.refuse(remedy, "its condition is computed from data, and output %d is %v in one branch and %v in the other",
+				i, a, b)
+		}
+		s.out(i, s.chosen(cond, yes[i], no[i]))
 	}
 }
 

@@ -1,6 +1,7 @@
 package onnx_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -147,9 +148,44 @@ func TestIfOfConstantConditionFolds(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, g.Nodes, 1)
 	require.Equal(t, "Neg", g.Nodes[0].Op.Name)
-	_, err = onnx.Import(model("c"), onnx.ImportOptions{})
-	require.EqualError(t, err, `node "y" (If, opset 17): its condition is computed from data; only a constant condition is supported; fix the inputs that it depends on with --input NAME=VALUE, or compile each branch as a model`)
 	require.Equal(t, []string{"c"}, onnx.ShapeInputs(model("c")))
+}
+
+func TestIfOnData_SelectsBetweenItsBranches(t *testing.T) {
+	model := func(reluTimes, elseLength int) *onnx.Model {
+		b := onnx.NewBuilder("g", 17)
+		b.Input("x", ir.Float32, 2)
+		b.Input("c", ir.Bool, 1)
+		yes := body(t, func(b *onnx.Builder) {
+			last := "x"
+			for range reluTimes {
+				last = b.Op("Neg", []string{b.Op("Exp", []string{last})})
+			}
+			b.Node("Abs", []string{last}, []string{"r"})
+			b.Output("r", ir.Float32, 2)
+		})
+		no := body(t, func(b *onnx.Builder) {
+			b.Initializer("r", ir.FromFloats(ir.T(ir.Float32, elseLength), make([]float64, elseLength)))
+			b.Output("r", ir.Float32, elseLength)
+		})
+		b.Node("If", []string{"c"}, []string{"y"}, onnx.A("then_branch", yes), onnx.A("else_branch", no))
+		b.Output("y", ir.Float32, 2)
+		m, err := b.Model()
+		require.NoError(t, err)
+		return m
+	}
+	g, err := onnx.Import(model(0, 2), onnx.ImportOptions{})
+	require.NoError(t, err)
+	for c, want := range map[int64][]float64{0: {0, 0}, 1: {3, 4}} {
+		in := map[string]*ir.Array{"x": ir.FromFloats(ir.T(ir.Float32, 2), []float64{-3, 4}).Array(), "c": ir.FromInts(ir.T(ir.Bool, 1), []int64{c}).Array()}
+		outs, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{})
+		require.NoError(t, err)
+		require.Equal(t, want, outs["y"].F)
+	}
+	_, err = onnx.Import(model(0, 3), onnx.ImportOptions{})
+	require.ErrorContains(t, err, "its condition is computed from data, and output 0 is f32[2] in one branch and f32[3] in the other; fix")
+	_, err = onnx.Import(model(200, 2), onnx.ImportOptions{})
+	require.ErrorContains(t, err, "its branches have 401 operations: more than 256 are not computed both; fix")
 }
 
 // A function's node refers to the caller's attribute, or to the function's default; its body has opsets of its own.
