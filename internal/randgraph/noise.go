@@ -31,8 +31,8 @@ type rounding struct {
 	store    bool                     // values have their types exactly; unit is what computing them costs
 	// constants that the importer computes have errors; as operands of products (Fourier transforms) relative to the greatest one.
 	constants bool
-	// Operands of products are stored in formats of fewer bits: errors relative to each number, and to the greatest one. Weights
-	// may be rounded to either neighbour, and what is far out may saturate.
+	// Operands of products are stored in formats of fewer bits: errors relative to each number, and to the greatest one.
+	// Weights may be rounded to either neighbour, and what is far out may saturate.
 	step, clipped float64
 }
 
@@ -248,6 +248,9 @@ func (b *bounds) nodes(list []*ir.Node, env values, noise float64) error {
 		}
 		for i, v := range n.Outputs {
 			a := outs[i]
+			if b.how.step > 0 && noise > 0 && n.Op.Kind == ir.KindContraction { // a channel's mean error is subtracted everywhere
+				a = shaken(a, 1, b.how.clipped, b.r)
+			}
 			if !exact {
 				a = b.noisy(a, noise, b.result(n, a.DType), special(a.DType))
 				if b.how.constants && (n.Op.Name == "Sigmoid" || n.Op.Name == "Tanh") { // ONNX Runtime's are as good where they are small as near 1

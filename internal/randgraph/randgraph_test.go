@@ -128,7 +128,7 @@ func sorted(m map[string]int) string {
 }
 
 // TestRandomGraphs makes graphs of fresh seeds, SPARK_GRAPHS of them from SPARK_SEED on, and holds every one to ONNX Runtime and
-// the evaluator, in the precisions of SPARK_PRECISIONS. SPARK_KEEP is a folder for the small cases of faults; with it a run goes on after many.
+// the evaluator, in the precisions of SPARK_PRECISIONS (names with commas between them). SPARK_KEEP is a folder for the small cases of faults; with it a run goes on after many.
 func TestRandomGraphs(t *testing.T) {
 	count := uint64(300)
 	if fulltest.All() {
@@ -187,7 +187,9 @@ func (y *tally) demand(t *testing.T, count int) {
 	require.GreaterOrEqual(t, share(all, count), .97, "graphs of the seeds")
 	require.LessOrEqual(t, share(y.judges["rejected"], all), .02, "graphs that ONNX Runtime rejects")
 	require.GreaterOrEqual(t, share(y.judges["ort"]+y.judges["ort in f32"], all), .8, "graphs that ONNX Runtime has run")
-	for p, most := range map[string]float64{"file": .02, "fp16": .03, "bf16": .05} {
+	limits := map[string]float64{"file": .02, "fp32": .02, "fp16": .03, "bf16": .05, "fp8": .029, "fp6": .08, "nvfp4": .13}
+	for _, p := range y.precisions {
+		most := limits[p]
 		require.LessOrEqual(t, share(y.undecided[p], y.elements[p]), most, "undecided elements in %s", p)
 	}
 	if count >= 5000 {
