@@ -82,7 +82,8 @@ var oddLayers = []struct {
 	{name: "mask of infinities", draw: func(d *drawing) *ir.Value {
 		x, mask := d.AddInput("x", ir.T(ir.Float32, 1, 2, 8, 32)), d.AddInput("m", ir.T(ir.Float32, 1, 1, 8, 8))
 		never := d.Constant("never", ir.ScalarFloat(ir.Float32, math.Inf(-1)))
-		mask = d.op("Where", nil, d.op("Greater", nil, mask, d.Constant("limit", ir.ScalarFloat(ir.Float32, 0.9))), never, mask)
+		limit := d.Constant("limit", ir.ScalarFloat(ir.Float32, 0.9))
+		mask = d.op("Where", nil, d.op("Greater", nil, mask, limit), never, mask)
 		x = d.op("MatMul", nil, x, d.weight(ir.Float32, 32, 32))
 		scores := d.op("Add", nil, d.op("MatMul", ir.Attrs{"transB": true}, x, x), mask)
 		return d.op("MatMul", nil, d.op("Softmax", ir.Attrs{"axis": 3}, scores), x)

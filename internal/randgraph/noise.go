@@ -248,7 +248,8 @@ func (b *bounds) nodes(list []*ir.Node, env values, noise float64) error {
 		}
 		for i, v := range n.Outputs {
 			a := outs[i]
-			if b.how.step > 0 && noise > 0 && n.Op.Kind == ir.KindContraction { // a channel's mean error is subtracted everywhere
+			if b.how.step > 0 && noise > 0 && n.Op.Kind == ir.KindContraction {
+				// a channel's mean error is subtracted everywhere
 				a = shaken(a, 1, b.how.clipped, b.r)
 			}
 			if !exact {

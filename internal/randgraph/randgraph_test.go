@@ -128,7 +128,8 @@ func sorted(m map[string]int) string {
 }
 
 // TestRandomGraphs makes graphs of fresh seeds, SPARK_GRAPHS of them from SPARK_SEED on, and holds every one to ONNX Runtime and
-// the evaluator, in the precisions of SPARK_PRECISIONS (names with commas between them). SPARK_KEEP is a folder for the small cases of faults; with it a run goes on after many.
+// the evaluator, in the precisions of SPARK_PRECISIONS (names with commas between them). SPARK_KEEP is a folder for the
+// small cases of faults; with it a run goes on after many.
 func TestRandomGraphs(t *testing.T) {
 	count := uint64(300)
 	if fulltest.All() {
