@@ -165,7 +165,8 @@ func TestADryRunWritesNothing(t *testing.T) {
 	_, err := Run(context.Background(), opt, alone(t))
 	require.NoError(t, err)
 	assert.NoDirExists(t, opt.Output)
-	assert.Contains(t, said[0], "18 samples to train on, 6 to judge on")
+	assert.Regexp(t, `^adapter: 9 of the 9 weights that take one, \d+ numbers: \d+\.\d\d % of the model's weights$`, said[0])
+	assert.Contains(t, said[1], "18 samples to train on, 6 to judge on")
 	assert.Contains(t, said[len(said)-1], "all updates would take about")
 }
 
