@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -183,7 +184,9 @@ R cuStreamBeginCapture_v2(void *s, int mode) { ENTER("cuStreamBeginCapture", 1);
 R cuStreamEndCapture(void *s, void **g) { ENTER("cuStreamEndCapture", 1); if (!capturing) return INVALID; capturing = 0; *g = (void *)0xaa; graphs++; note("end"); return OK; }
 R cuGraphInstantiateWithFlags(void **e, void *g, uint64_t f) { ENTER("cuGraphInstantiate", 1); *e = (void *)0xbb; graphs++; note("instantiate"); return OK; }
 R cuGraphUpload(void *e, void *s) { ENTER("cuGraphUpload", 1); NOT_CAPTURING("cuGraphUpload"); note("upload"); return e == (void *)0xbb && s == (void *)0x99 ? OK : INVALID; }
-R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); if (launch_us) usleep(launch_us); if (left && !queued) { note("launch over a running graph"); return INVALID; } left = busy < 0 ? -1 : busy ? busy + 1 : 0; if (reread.from) run_reread(); else note("graph"); return e == (void *)0xbb ? OK : INVALID; }
+/* Sleeps as long as said: Go's preemption sends signals, which end usleep. */
+static void rest(int us) { struct timespec t = {us / 1000000, us % 1000000 * 1000L}; while (us && nanosleep(&t, &t)) {} }
+R cuGraphLaunch(void *e, void *s) { ENTER("cuGraphLaunch", 1); rest(launch_us); if (left && !queued) { note("launch over a running graph"); return INVALID; } left = busy < 0 ? -1 : busy ? busy + 1 : 0; if (reread.from) run_reread(); else note("graph"); return e == (void *)0xbb ? OK : INVALID; }
 R cuGraphExecDestroy(void *e) { ENTER("cuGraphExecDestroy", 1); NOT_RUNNING("cuGraphExecDestroy"); graphs--; return OK; }
 R cuEventCreate(void **e, unsigned f) { ENTER("cuEventCreate", 1); *e = (void *)(uintptr_t)(0xe0 + events++); return f ? INVALID : OK; }
 R cuEventRecord(void *e, void *s) { ENTER("cuEventRecord", 1); NOT_CAPTURING("cuEventRecord"); note("event %d", (int)((uintptr_t)e - 0xe0)); if ((uintptr_t)e & 1) queued = 0; return s == (void *)0x99 ? OK : INVALID; }
