@@ -192,8 +192,11 @@ func TestEveryCallThatFails(t *testing.T) {
 				log := strings.Join(lines, "\n")
 				what := fmt.Sprintf("call %d of %s with code %d: %v\n%s", nth, call, code, err, log)
 				reached = call == "cuGetErrorName" || strings.Contains(log, fmt.Sprintf("%s fails %d", call, code))
+				at := max(0, slices.Index(lines, fmt.Sprintf("%s fails %d", call, code)))
+				// The module of the delay kernel, which the device keeps, goes with the context of a device that is lost while it is closed.
+				closing := err == nil && reached && call == "cuCtxSetCurrent" && meanings[code] == hal.ErrDeviceLost && slices.Equal(lines[at+1:], []string{"release"})
 				leak := 0
-				if reached && freeing[call] {
+				if reached && freeing[call] || closing {
 					leak = 1
 				}
 				require.Equal(t, leak, f.Balance(), what)
@@ -204,8 +207,7 @@ func TestEveryCallThatFails(t *testing.T) {
 				require.Equal(t, leak, f.Contexts(), what)
 				if err == nil {
 					if reached {
-						at := max(0, slices.Index(lines, fmt.Sprintf("%s fails %d", call, code)))
-						require.True(t, absorbed(call, nth, code, memory.integrated == 1 && at < opened, lines[:at]), what)
+						require.True(t, closing || absorbed(call, nth, code, memory.integrated == 1 && at < opened, lines[:at]), what)
 					}
 					return reached
 				}
