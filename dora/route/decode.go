@@ -14,6 +14,11 @@ import (
 // memory that a damaged message can ask for.
 const maxStructs = 1 << 14
 
+// maxGrowth is how much larger than in the message an element of a list may be in Go: the lists of logs of 2019 grow
+// fivefold, since the types have more fields than the messages of that time. Reading a message takes no more than twice that
+// for each of its bytes.
+const maxGrowth = 8
+
 // decode reads a struct into a Go value of its layout. A field beyond the end of either section, and a null pointer, read as the
 // default; slices of the value are used again. The error names the field.
 func (l *layout) decode(s capnp.Struct, v reflect.Value) error {
@@ -132,6 +137,9 @@ func (l *layout) decodeList(p capnp.Ptr, dst reflect.Value) error {
 		return fmt.Errorf("a list of %d structs, more than %d", n, maxStructs)
 	case n > 0 && size == (capnp.ObjectSize{}):
 		return errors.New("not a list of structs")
+	case n > 0 && int(l.typ.Size()) > maxGrowth*(int(size.DataSize)+8*int(size.PointerCount)):
+		const text = "a list of structs of %d data bytes and %d pointers, too few for a %s"
+		return fmt.Errorf(text, size.DataSize, size.PointerCount, l.typ)
 	}
 	if n > dst.Cap() {
 		dst.Grow(n - dst.Len())

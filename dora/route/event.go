@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // Event is a message of a log. It can be decoded until the next call of its Reader's Next; what was decoded stays.
@@ -56,6 +58,9 @@ func (e *Event) Decode(into any) error {
 	}
 	if e.message == nil {
 		return errors.New("an event that no Reader has read has no message")
+	}
+	if err := memory.Default().Check(2*maxGrowth*int64(e.size), "decoding it"); err != nil {
+		return fmt.Errorf("%s at %d ns: %w", m.name, e.Time, err)
 	}
 	// Pointers that share what they lead to, which no writer makes, must not multiply a message.
 	e.message.ResetReadLimit(2 * e.size)

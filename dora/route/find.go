@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // Role is what a file of a segment is for; it is also its name without suffix.
@@ -195,6 +197,10 @@ func (s *search) file(path, abs string, info fs.FileInfo) {
 	if !slices.Contains(suffixes[role], suffix) {
 		return
 	}
+	if err := plausible(info); err != nil {
+		s.problem(path, err)
+		return
+	}
 	switch isPointer, err := isPointer(path, info); {
 	case err != nil:
 		s.problem(path, err)
@@ -208,6 +214,17 @@ func (s *search) file(path, abs string, info fs.FileInfo) {
 	default:
 		s.add(id, role, suffix, path)
 	}
+}
+
+// plausible is an error for what cannot be a file of a segment.
+func plausible(info fs.FileInfo) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return errors.New("not a regular file")
+	case info.Size() > maxSize:
+		return fmt.Errorf("%v, and a segment's file has %v at most", memory.Budget(info.Size()), memory.Budget(maxSize))
+	}
+	return nil
 }
 
 // choose takes a segment's logs for their roles. Of several, those without a readable message are left out, unless none

@@ -14,6 +14,8 @@ import (
 	"capnproto.org/go/capnp/v3"
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/hostile"
 )
 
 // FuzzRead reads whatever there may be in a file. It ends with io.EOF or a *Damage, and what was counted adds up.
@@ -42,8 +44,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzDecode decodes whatever there may be in the segments of a message whose root is an event: as its own kind, and what it holds is no
-// larger than the limit on reading it allows.
+// FuzzDecode decodes whatever there may be in the segments of a message whose root is an event: as its own kind, and what it
+// holds and what decoding takes are no larger than the limit on reading it allows.
 func FuzzDecode(f *testing.F) {
 	raw, ends := smallLog(f)
 	for i, end := range ends {
@@ -56,6 +58,7 @@ func FuzzDecode(f *testing.F) {
 			f.Add(frame[8:], uint16(2)) // cut in two
 		}
 	}
+	f.Add(framed(append(eventWords(KindModelV2), thinLists()...)...)[8:], uint16(0))
 	f.Fuzz(func(t *testing.T, words []byte, cut uint16) {
 		words = words[:len(words)&^7]
 		segments := [][]byte{words}
@@ -70,7 +73,8 @@ func FuzzDecode(f *testing.F) {
 		if e.open(m, len(words)) != nil || e.Kind.row() == nil {
 			return
 		}
-		message, err := e.Message()
+		var message any
+		hostile.Bounded(t, len(words), 2*maxGrowth+4, func() { message, err = e.Message() })
 		if err == nil {
 			require.LessOrEqual(t, weight(reflect.ValueOf(message).Elem()), 2*len(words))
 		}

@@ -3,10 +3,11 @@ package route
 import (
 	"bytes"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
+
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // segmentID is what a path says of its file: which segment it is of.
@@ -80,6 +81,6 @@ func isPointer(path string, info fs.FileInfo) (bool, error) {
 	if info.Size() < int64(len(lfsMagic)) || info.Size() > 1024 {
 		return false, nil
 	}
-	head, err := os.ReadFile(path)
+	head, err := memory.ReadFile(path)
 	return bytes.HasPrefix(head, []byte(lfsMagic)), err
 }

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 
 	"capnproto.org/go/capnp/v3"
+
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // Limits of a message: what a header may ask for before it is taken for damage. Segments are bounded as by Cap'n Proto itself; the
@@ -51,10 +52,10 @@ func (d *Damage) Error() string {
 
 var errEmpty = errors.New("an event without a root")
 
-// Open opens a log: rlog, qlog or raw_log, with or without .zst or .bz2. The error is a *Damage if the file has no good byte, and
-// wraps ErrLFS if Git LFS has not fetched it.
+// Open opens a log: rlog, qlog or raw_log, with or without .zst or .bz2. The error is a *Damage if the file has no good byte,
+// wraps ErrLFS if Git LFS has not fetched it, and is memory.ErrBudget if decompressing it would take too much memory.
 func Open(path string) (*Reader, error) {
-	file, err := os.Open(path)
+	file, err := memory.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening a log: %w", err)
 	}
@@ -150,27 +151,37 @@ func (r *Reader) frame() ([]byte, error) {
 		return nil, r.damage("an empty message")
 	case size > maxMessage:
 		return nil, r.damage(fmt.Sprintf("a message of %d bytes", size))
+	case r.stats.Bytes+size > maxSize:
+		return nil, r.damage(fmt.Sprintf("it goes on beyond %v, more than a segment's log has", memory.Budget(maxSize)))
 	}
 	err := r.fill(header, size)
 	return r.buf, err
 }
 
-// fill reads the bytes of a message from one offset to another.
+// fill reads the bytes of a message from one offset to another. Memory is taken as there are bytes, whatever their number
+// is said to be.
 func (r *Reader) fill(from, to int64) error {
-	r.buf = slices.Grow(r.buf[:from], int(to-from))[:to]
-	_, err := io.ReadFull(r.in, r.buf[from:])
+	at, err := int(from), error(nil)
+	for n := 0; at < int(to) && err == nil; at += n {
+		end := min(int(to), max(2*at, chunk))
+		r.buf = slices.Grow(r.buf[:at], end-at)[:end]
+		n, err = io.ReadFull(r.in, r.buf[at:])
+	}
 	switch {
 	case err == nil:
 		return nil
 	case r.in.file.err != nil:
 		return fmt.Errorf("reading %s: %w", r.path, r.in.file.err)
-	case err == io.EOF && from == 0: // nothing of a message
+	case err == io.EOF && at == 0: // nothing of a message
 		return io.EOF
 	case err == io.EOF, err == io.ErrUnexpectedEOF:
 		return r.damage("the file ends within a message")
 	}
 	return r.damage(err.Error())
 }
+
+// chunk is how many bytes are read at once at least.
+const chunk = 64 << 10
 
 func (r *Reader) damage(reason string) *Damage {
 	return &Damage{Path: r.path, Offset: r.stats.Bytes, Reason: reason}

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // The first bytes of compressed logs, and of what Git LFS leaves in place of a file that was not fetched.
@@ -22,8 +25,15 @@ const (
 	lfsMagic = "version https://git-lfs.github.com/spec/"
 )
 
-// maxWindow bounds what a zstd frame may ask to be kept in memory; level 10 uses 8 MiB at most.
-const maxWindow = 128 << 20
+// maxWindow is the largest window in bytes that a zstd frame may have; level 10 uses 8 MiB at most. It takes no more than
+// a share of the memory that reading may take, since several logs are read at once.
+const (
+	maxWindow   = 128 << 20
+	windowShare = 8
+)
+
+// maxSize is the largest size in bytes of a segment's file, and of a decompressed log: 70 MB a second, of a minute.
+const maxSize = 4 << 30
 
 // stream is the bytes of a log, decompressed as they are read.
 type stream struct {
@@ -64,7 +74,11 @@ func decompress(r io.Reader, name string) (*stream, error) {
 	case starts(lfsMagic):
 		return nil, lfsError(name)
 	case starts(zstdMagic), isSkippable(head):
-		z, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		window, err := allowedWindow(raw, name)
+		if err != nil {
+			return nil, err
+		}
+		z, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}
@@ -78,6 +92,32 @@ func decompress(r io.Reader, name string) (*stream, error) {
 	}
 	return s, nil
 }
+
+// allowedWindow is the largest window in bytes that a zstd file's frames may have. Its first frame is checked here, so that
+// the error says what to do; a later one with a larger window ends the log.
+func allowedWindow(r *bufio.Reader, name string) (uint64, error) {
+	allowed := min(maxWindow, max(uint64(memory.Default())/windowShare, zstd.MinWindowSize))
+	var h zstd.Header
+	head, _ := r.Peek(zstd.HeaderMaxSize)
+	if h.Decode(head) != nil || h.Skippable {
+		return allowed, nil
+	}
+	window := h.WindowSize
+	if h.SingleSegment {
+		window = h.FrameContentSize
+	}
+	if window > maxWindow {
+		return 0, &Damage{Path: name, Reason: fmt.Sprintf("it needs a zstd window of %v, more than %v: "+
+			"compress it again, without --long and --ultra", size(window), size(maxWindow))}
+	}
+	if err := memory.Default().Check(int64(window)*windowShare, "reading logs with such a zstd window"); window > allowed {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	return allowed, nil
+}
+
+// size prints a number of bytes.
+func size(bytes uint64) memory.Budget { return memory.Budget(min(bytes, math.MaxInt64)) }
 
 // isSkippable reports a skippable frame of zstd, as pzstd and seekable files begin with; the decoder skips it. No
 // message begins so: it would have 4e8 segments. (RFC 8878, section 3.1.2)
