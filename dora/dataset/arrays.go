@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -23,7 +24,8 @@ const truthPrefix = "truth:"
 type arrays struct {
 	dir         string
 	opt         Options
-	files       []string // relative to dir, with slashes
+	files       []string   // relative to dir, with slashes
+	measured    [][]string // names of their arrays that were measured
 	fingerprint string
 }
 
@@ -46,13 +48,13 @@ func openArrays(ctx context.Context, dir string, opt Options) (Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		text, err := s.describe(path)
+		text, measured, err := s.describe(path)
 		if err != nil {
 			first = cmp.Or(first, fmt.Errorf("%s: %w", path, err))
 			opt.Warn(fmt.Sprintf("%s is left out: %v", path, err))
 			continue
 		}
-		s.files = append(s.files, filepath.ToSlash(relative))
+		s.files, s.measured = append(s.files, filepath.ToSlash(relative)), append(s.measured, measured)
 		fmt.Fprintf(h, "%s\n%s", filepath.ToSlash(relative), text)
 	}
 	if len(s.files) == 0 {
@@ -69,13 +71,18 @@ func (s *arrays) names() (out []string) {
 	return out
 }
 
-// describe lists a file's arrays with their checksums. One that lacks an input, or has it in another type or shape, is an error.
-func (s *arrays) describe(path string) (string, error) {
-	z, err := zip.OpenReader(path)
+// describe lists a file's arrays with their checksums, and the names of those that were measured. A file that lacks an
+// input, or has it in another type or shape, is an error.
+func (s *arrays) describe(path string) (text string, measured []string, err error) {
+	file, err := memory.OpenRegular(path)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	defer z.Close()
+	defer file.Close()
+	z, err := zip.NewReader(file, file.Size())
+	if err != nil {
+		return "", nil, err
+	}
 	var lines []string
 	has := map[string]*zip.File{}
 	for _, f := range z.File {
@@ -85,16 +92,20 @@ func (s *arrays) describe(path string) (string, error) {
 	}
 	for _, in := range s.opt.Inputs {
 		if has[in.Name] == nil {
-			return "", fmt.Errorf("it has no array %q, which is an input of the model; it has %s", in.Name, strings.Join(slices.Sorted(maps.Keys(has)), ", "))
+			names := strings.Join(slices.Sorted(maps.Keys(has)), ", ")
+			return "", nil, fmt.Errorf("it has no array %q, which is an input of the model; it has %s", in.Name, names)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(has)) {
 		if err := s.fits(name, has[name]); err != nil {
-			return "", fmt.Errorf("array %q: %w", name, err)
+			return "", nil, fmt.Errorf("array %q: %w", name, err)
+		}
+		if strings.HasPrefix(name, truthPrefix) {
+			measured = append(measured, name)
 		}
 	}
 	slices.Sort(lines)
-	return strings.Join(lines, ""), nil
+	return strings.Join(lines, ""), measured, nil
 }
 
 // fits reports an array that is no input's, or no numbers that were measured. It reads the array's header alone.
@@ -132,7 +143,7 @@ func (s *arrays) Route(i int) string {
 
 func (s *arrays) Sample(_ context.Context, i int) (*Sample, error) {
 	path := filepath.Join(s.dir, filepath.FromSlash(s.files[i]))
-	all, err := npy.ReadZip(path)
+	all, err := npy.ReadNamed(path, uint64(memory.Default()), append(s.names(), s.measured[i]...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -65,13 +65,14 @@ func openCars(ctx context.Context, dir string, opt Options) (Set, error) {
 func (c *cars) read(ctx context.Context, path string, warn func(string)) error {
 	first, last := uint64(math.MaxUint64), uint64(0)
 	name, kinds := "unknown", map[string]int{}
-	damage, err := events(ctx, path, func(e *route.Event) {
+	damage, err := events(ctx, path, func(e *route.Event) error {
 		kinds[e.Kind.String()]++
 		first, last = min(first, e.Time), max(last, e.Time)
 		var p route.CarParams
 		if e.Kind == route.KindCarParams && e.Decode(&p) == nil && p.CarFingerprint != "" {
 			name = p.CarFingerprint
 		}
+		return nil
 	})
 	if err != nil {
 		return err

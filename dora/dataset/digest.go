@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // digests computes SHA-256 digests of files and directories. Results are cached by path and stamp.
@@ -118,7 +118,7 @@ func (d digests) read(ctx context.Context, path string, found map[string]stamp, 
 
 // read digests a file, which must keep its stamp meanwhile.
 func (f *fileDigest) read(ctx context.Context, path string) error {
-	file, err := os.Open(path)
+	file, err := memory.OpenRegular(path)
 	if err != nil {
 		return err
 	}
@@ -155,8 +155,8 @@ func changedError(path string) error {
 
 // load reads a cache entry. A missing or damaged one is empty.
 func load(entry, path string) (l listing) {
-	data, err := os.ReadFile(entry)
-	if err != nil || json.Unmarshal(data, &l) != nil || l.Format != digestFormat || l.Path != path {
+	data, err := memory.ReadFile(entry)
+	if err != nil || memory.Unmarshal(data, &l) != nil || l.Format != digestFormat || l.Path != path {
 		return listing{}
 	}
 	return l
@@ -176,20 +176,37 @@ func (l *listing) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// Limits of what belongs to a segment.
+const (
+	maxFile  = 4 << 30 // bytes
+	maxFiles = 1 << 16 // of a directory, and directories: more are there where links lead back
+)
+
 // files lists a file, or the files below a directory, by relative path. Links are followed.
 func files(path string) (map[string]stamp, error) {
 	out := map[string]stamp{}
+	count := 0
 	var visit func(name string) error
 	visit = func(name string) error {
-		st, err := os.Stat(filepath.Join(path, name))
-		if err != nil {
+		count++
+		full := filepath.Join(path, name)
+		st, err := os.Stat(full)
+		switch {
+		case err != nil:
 			return err
-		}
-		if !st.IsDir() {
+		case count > maxFiles:
+			return fmt.Errorf("%s: more than %d files and directories: remove links that lead back", path, maxFiles)
+		case st.IsDir():
+		case !st.Mode().IsRegular():
+			return fmt.Errorf("%s: not a regular file", full)
+		case st.Size() > maxFile:
+			const text = "%s: %v, and a segment's file has %v at most"
+			return fmt.Errorf(text, full, memory.Budget(st.Size()), memory.Budget(maxFile))
+		default:
 			out[name] = stampOf(st)
 			return nil
 		}
-		entries, err := os.ReadDir(filepath.Join(path, name))
+		entries, err := os.ReadDir(full)
 		for _, e := range entries {
 			if err == nil {
 				err = visit(filepath.Join(name, e.Name()))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // pictures are the warped frames of a segment in a file: decoded once, in their order, since a video has no index. A frame is what the model sees of the road and
@@ -165,7 +166,7 @@ func ended(err error) error {
 
 // read returns what the model sees at a moment.
 func (p *pictures) read(k int) ([]byte, error) {
-	f, err := os.Open(p.path)
+	f, err := memory.OpenRegular(p.path)
 	if err != nil {
 		return nil, err
 	}

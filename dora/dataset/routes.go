@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spark-compile/spark-compile/dora/route"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -64,6 +65,9 @@ func openRoutes(ctx context.Context, dir string, opt Options, k kind) (_ Set, er
 		return nil, errors.Join(ctx.Err(), r.Close())
 	}
 	for i, err := range refused {
+		if errors.Is(err, memory.ErrBudget) { // no fault of the segment, and another set without it
+			return nil, errors.Join(fmt.Errorf("segment %s: %w", found.Segments[i].Name(), err), r.Close())
+		}
 		var full *unkept
 		if errors.As(err, &full) {
 			return nil, errors.Join(fmt.Errorf("segment %s: what models see of it cannot be kept in %s: %w: make room there, or give another directory for the cache", found.Segments[i].Name(), cache, full), r.Close())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 )
 
@@ -151,8 +151,8 @@ func knowledge(s *route.Segment) string {
 
 // load takes what is kept, if it is whole.
 func (g *segment) load(path string, c *contract) bool {
-	data, err := os.ReadFile(path)
-	if err != nil || json.Unmarshal(data, &g.index) != nil || !g.index.whole() {
+	data, err := memory.ReadFile(path)
+	if err != nil || memory.Unmarshal(data, &g.index) != nil || !g.index.whole() {
 		g.index = index{}
 		return false
 	}

@@ -9,9 +9,11 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"unsafe"
 
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -76,6 +78,40 @@ func messageOf(e *route.Event) *message {
 	return m
 }
 
+// perMessage is what is kept of a message besides its value, in bytes: itself, and what a frame's adds to the state.
+const perMessage = 1 << 10
+
+// bytes is what the message takes of memory, about.
+func (m *message) bytes() int64 {
+	if m.value == nil {
+		return int64(unsafe.Sizeof(*m) + unsafe.Sizeof(m))
+	}
+	return perMessage + bytesBehind(reflect.ValueOf(m.value))
+}
+
+// bytesBehind is the size of what pointers, slices and strings of a value lead to.
+func bytesBehind(v reflect.Value) (n int64) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		return int64(v.Elem().Type().Size()) + bytesBehind(v.Elem())
+	case reflect.String:
+		return int64(v.Len())
+	case reflect.Slice:
+		n = int64(v.Len()) * int64(v.Type().Elem().Size())
+		if k := v.Type().Elem().Kind(); k != reflect.Struct {
+			return n
+		}
+		for i := range v.Len() {
+			n += bytesBehind(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			n += bytesBehind(v.Field(i))
+		}
+	}
+	return n
+}
+
 // Decode copies the message into a value of its type.
 func (m *message) Decode(into any) error {
 	if m.err == nil {
@@ -91,8 +127,15 @@ func readTimeline(ctx context.Context, path string, driver bool) (*timeline, err
 		timeline: timeline{Sensor: "unknown", Events: map[string]int{}}, exposed: map[uint32]moment{},
 		actions: map[uint32]float64{}, odometry: map[uint32][2][3]float64{}}
 	var messages []*message
-	damage, err := events(ctx, path, func(e *route.Event) {
-		messages = append(messages, messageOf(e))
+	kept := int64(0)
+	damage, err := events(ctx, path, func(e *route.Event) error {
+		m := messageOf(e)
+		messages = append(messages, m)
+		if errors.Is(m.err, memory.ErrBudget) {
+			return m.err
+		}
+		kept += m.bytes()
+		return memory.Default().Check(kept, "keeping the messages that samples are made of")
 	})
 	if err != nil {
 		return nil, err
@@ -110,8 +153,8 @@ func readTimeline(ctx context.Context, path string, driver bool) (*timeline, err
 	return &n.timeline, nil
 }
 
-// events calls f for each event of a log, and says where the log ends too early; "": nowhere.
-func events(ctx context.Context, path string, f func(e *route.Event)) (damage string, err error) {
+// events calls f for each event of a log, and says where the log ends too early; "": nowhere. An error of f ends it.
+func events(ctx context.Context, path string, f func(e *route.Event) error) (damage string, err error) {
 	r, err := route.Open(path)
 	if err != nil {
 		return "", err
@@ -132,9 +175,15 @@ func events(ctx context.Context, path string, f func(e *route.Event)) (damage st
 		case err != nil:
 			return "", err
 		}
-		f(&e)
+		if err := f(&e); err != nil {
+			return "", fmt.Errorf("%s: %w", path, err)
+		}
 	}
 }
+
+// maxFrames is how many frames of a camera a log may have: half an hour's. Each is compared with all of
+// another camera.
+const maxFrames = 1 << 15
 
 // take is what a message changes.
 func (n *now) take(e *message) (err error) {
@@ -169,6 +218,9 @@ func (n *now) take(e *message) (err error) {
 		}
 		if _, ok := n.exposed[m.FrameID]; err == nil && !ok && e.Kind != route.KindWideRoadEncodeIdx {
 			n.expose(m.FrameID) // a qlog has few of the camera's own messages
+		}
+		if len(*list) == maxFrames {
+			return fmt.Errorf("it has more than %d frames of a camera, and a segment has %d", maxFrames, framesOf2k19)
 		}
 		if err == nil && m.Type == route.FullHEVC {
 			*list = append(*list, camera.Index{FrameID: m.FrameID, SegmentID: m.SegmentID, Segment: m.SegmentNum, SOF: m.TimestampSOF})

@@ -106,8 +106,8 @@ func thinLists() []uint64 {
 	return words
 }
 
-// TestDecode_OfWhatMultiplies: pointers that lead to one list again and again, back to where they are, or to lists of many
-// elements and no bytes.
+// TestDecode_OfWhatMultiplies: pointers that lead to one list again and again, back to where they are, or to lists of
+// many elements and no bytes.
 func TestDecode_OfWhatMultiplies(t *testing.T) {
 	lines := func(n int, list ...uint64) []uint64 { // n lane lines, whose 7 lists are one
 		words := []uint64{structAt(0, 0, 5), 0, 0, 0, 0, listAt(0, 7, 7*n), uint64(n)<<2 | 7<<48}
