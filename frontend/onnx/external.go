@@ -135,28 +135,63 @@ func bare(err error) error {
 	return err
 }
 
-// Digest is the SHA-256, in hexadecimal, of the file and of the files of external data that its initializers name, in order of
-// their names; "" for a model that was not read from a file.
+// Digest is the SHA-256, in hexadecimal, of the file and of the files of external data that its tensors name, in order of
+// their names; "" for a model that was not read from a file. Tensors are those of its graphs and functions: initializers,
+// sparse ones and attributes.
 func (m *Model) Digest() (string, error) {
 	if m.data == nil {
 		return "", nil
 	}
 	h := sha256.New()
 	h.Write(m.data)
-	files := map[string]bool{}
-	for _, t := range m.Proto.GetGraph().GetInitializer() {
-		for _, kv := range t.ExternalData {
-			if kv.GetKey() == "location" {
-				files[kv.GetValue()] = true
-			}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
+	for _, name := range slices.Sorted(maps.Keys(m.externalFiles())) {
 		if err := copyFile(h, filepath.Dir(m.Path), name); err != nil {
 			return "", m.fileError("external data %q: %w", name, err)
 		}
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+// externalFiles is the set of the locations that the model's tensors name.
+func (m *Model) externalFiles() map[string]bool {
+	files := map[string]bool{}
+	tensors := func(list ...*onnxpb.TensorProto) {
+		for _, t := range list {
+			for _, kv := range t.GetExternalData() {
+				if kv.GetKey() == "location" {
+					files[kv.GetValue()] = true
+				}
+			}
+		}
+	}
+	sparse := func(list ...*onnxpb.SparseTensorProto) {
+		for _, t := range list {
+			tensors(t.GetValues(), t.GetIndices())
+		}
+	}
+	graph := func(g *onnxpb.GraphProto) {
+		tensors(g.GetInitializer()...)
+		sparse(g.GetSparseInitializer()...)
+	}
+	nodes := func(list []*onnxpb.NodeProto) {
+		eachNode(list, func(n *onnxpb.NodeProto) {
+			for _, g := range subgraphs(n) {
+				graph(g)
+			}
+			for _, a := range n.GetAttribute() {
+				tensors(a.GetTensors()...)
+				tensors(a.GetT())
+				sparse(a.GetSparseTensors()...)
+				sparse(a.GetSparseTensor())
+			}
+		})
+	}
+	graph(m.Proto.GetGraph())
+	nodes(m.Proto.GetGraph().GetNode())
+	for _, f := range m.Proto.GetFunctions() {
+		nodes(f.GetNode())
+	}
+	return files
 }
 
 // copyFile copies a file inside dir.
