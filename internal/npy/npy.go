@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -37,11 +36,17 @@ var descriptors = []descriptor{
 	{"<i8", "i64"}, {"<u8", "u64"}, {"<f2", "f16"}, {"<f4", "f32"}, {"<f8", "f64"},
 }
 
-// maxBytes bounds the size that a header may declare.
-const maxBytes = 1 << 34
+const (
+	maxBytes  = 1 << 40 // that a header may declare
+	maxHeader = 10_000  // bytes, as numpy.load has it
+	maxRank   = 64      // likewise
+)
 
-// Read reads one .npy stream.
-func Read(r io.Reader) (*Array, error) {
+// Read reads one .npy stream. What the budget of memory has no room for is an error.
+func Read(r io.Reader) (*Array, error) { return read(r, 0) }
+
+// read is Read of a stream that is known to end after so many bytes; 0: nothing is known.
+func read(r io.Reader, length int64) (*Array, error) {
 	a, columns, err := describe(r)
 	if err != nil {
 		return nil, err
@@ -51,8 +56,15 @@ func Read(r io.Reader) (*Array, error) {
 	for _, d := range a.Shape {
 		bytes *= d
 	}
-	// Grow with the data: a header may declare more than there is.
-	a.Data, err = io.ReadAll(io.LimitReader(r, int64(bytes)))
+	need := int64(bytes)
+	if columns && len(a.Shape) > 1 {
+		need *= 2
+	}
+	if err := memory.Default().Check(need, fmt.Sprintf("an array of shape %v", a.Shape)); err != nil {
+		return nil, err
+	}
+	// A header may declare more than there is: room is made for what there can be, and grows with the data.
+	a.Data, err = memory.ReadAll(io.LimitReader(r, int64(bytes)), min(int64(bytes), length))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +91,7 @@ func describe(r io.Reader) (a *Array, columns bool, err error) {
 	}
 	i := slices.IndexFunc(descriptors, func(d descriptor) bool { return d.descr == h.descr })
 	if i < 0 {
-		return nil, false, fmt.Errorf("elements of NumPy type %q are not supported", h.descr)
+		return nil, false, fmt.Errorf("elements of NumPy type %.20q are not supported", h.descr)
 	}
 	a = &Array{DType: descriptors[i].name, Shape: h.shape}
 	bytes := a.size()
@@ -124,8 +136,8 @@ func readHeader(r io.Reader) (h header, err error) {
 		return h, err
 	}
 	n := binary.LittleEndian.Uint32(append(length, 0, 0))
-	if n > 1<<20 {
-		return h, errors.New("header too long")
+	if n > maxHeader {
+		return h, fmt.Errorf("a header of %d bytes, more than %d", n, maxHeader)
 	}
 	text := make([]byte, n)
 	if _, err := io.ReadFull(r, text); err != nil {
@@ -133,13 +145,17 @@ func readHeader(r io.Reader) (h header, err error) {
 	}
 	m := reHeader.FindStringSubmatch(string(text))
 	if m == nil {
-		return h, fmt.Errorf("header %q", text)
+		return h, fmt.Errorf("header %.100q", text)
 	}
 	h = header{m[1], m[2] == "True", []int{}}
-	for _, d := range strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' || r == ' ' }) {
+	dims := strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' || r == ' ' })
+	if len(dims) > maxRank {
+		return h, fmt.Errorf("%d dimensions, more than the %d of NumPy", len(dims), maxRank)
+	}
+	for _, d := range dims {
 		v, err := strconv.Atoi(d)
 		if err != nil {
-			return h, fmt.Errorf("shape (%s)", m[3])
+			return h, fmt.Errorf("dimension %.40s is too large", d)
 		}
 		h.shape = append(h.shape, v)
 	}
@@ -200,12 +216,15 @@ func Write(w io.Writer, a *Array) error {
 
 // ReadFile reads a .npy file.
 func ReadFile(path string) (*Array, error) {
-	f, err := os.Open(path)
+	f, err := memory.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	a, err := Read(f)
+	a, err := read(f, f.Size())
+	if err == nil {
+		err = f.Unchanged()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -219,55 +238,6 @@ func WriteFile(path string, a *Array) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return atomicfile.Write(path, b.Bytes())
-}
-
-// ReadZip reads every array of a .npz file by name.
-func ReadZip(path string) (map[string]*Array, error) {
-	return readZip(path, 0, func(string) bool { return true })
-}
-
-// ReadNamed reads the arrays of a .npz file that have one of the names, each of at most so many bytes. An array that is not in the file is not in
-// the map.
-func ReadNamed(path string, most uint64, names ...string) (map[string]*Array, error) {
-	return readZip(path, most, func(name string) bool { return slices.Contains(names, name) })
-}
-
-func readZip(path string, most uint64, wanted func(name string) bool) (map[string]*Array, error) {
-	z, err := zip.OpenReader(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: not a .npz file: %w", path, err)
-	}
-	defer z.Close()
-	out := map[string]*Array{}
-	all := int64(0)
-	for _, f := range z.File {
-		name := strings.TrimSuffix(f.Name, ".npy")
-		if !wanted(name) {
-			continue
-		}
-		if most > 0 && f.UncompressedSize64 > most {
-			return nil, fmt.Errorf("%s: %s: %d bytes, more than %d", path, f.Name, f.UncompressedSize64, most)
-		}
-		size := int64(min(f.UncompressedSize64, math.MaxInt64/2))
-		all += size
-		if err := memory.Default().Check(all, "reading it"); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
-		}
-		r, err := f.Open()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
-		}
-		a, err := Read(io.LimitReader(r, size)) // no more than it was counted for
-		if err == nil {
-			_, err = io.Copy(io.Discard, r) // the checksum is compared at the end
-		}
-		r.Close()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
-		}
-		out[name] = a
-	}
-	return out, nil
 }
 
 // WriteZip writes a .npz file: the same arrays give the same bytes.
