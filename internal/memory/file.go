@@ -190,7 +190,7 @@ const jsonValue = 512
 
 // Unmarshal is json.Unmarshal of a text whose values fit the budget: two bytes of a list may be a struct.
 func Unmarshal(data []byte, into any) error {
-	if err := checkJSON(data); err != nil {
+	if err := CheckJSON(data); err != nil {
 		return err
 	}
 	return json.Unmarshal(data, into)
@@ -198,7 +198,7 @@ func Unmarshal(data []byte, into any) error {
 
 // UnmarshalStrict is Unmarshal of a text all of whose members are known, and behind which nothing follows.
 func UnmarshalStrict(data []byte, into any) error {
-	if err := checkJSON(data); err != nil {
+	if err := CheckJSON(data); err != nil {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -212,7 +212,8 @@ func UnmarshalStrict(data []byte, into any) error {
 	return nil
 }
 
-func checkJSON(data []byte) error {
+// CheckJSON is an error if the values of a text do not fit the budget, whatever they are decoded to.
+func CheckJSON(data []byte) error {
 	values := 1
 	for _, separator := range []string{",", "[", "{"} {
 		values += bytes.Count(data, []byte(separator))
