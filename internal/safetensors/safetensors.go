@@ -12,12 +12,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // Tensor is a dense tensor: little-endian elements in row-major order.
@@ -55,7 +55,7 @@ type entry struct {
 
 // Read reads a file. Errors name it, and the tensor where one is wrong.
 func Read(path string) (*File, error) {
-	data, err := os.ReadFile(path)
+	data, err := memory.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +79,9 @@ func Decode(data []byte) (*File, error) {
 	if !utf8.Valid(header) {
 		return nil, errors.New("the header is no UTF-8")
 	}
+	if err := memory.CheckJSON(header); err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
 	f := &File{Tensors: map[string]Tensor{}}
 	entries := map[string]entry{}
 	err := eachMember(header, func(name string, value json.RawMessage) error {
@@ -97,7 +100,7 @@ func Decode(data []byte) (*File, error) {
 	}
 	for name, e := range entries {
 		if err := e.check(len(body)); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", name, err)
+			return nil, fmt.Errorf("tensor %.200q: %w", name, err)
 		}
 		t := Tensor{DType: e.DType, Data: body[e.Offsets[0]:e.Offsets[1]:e.Offsets[1]]}
 		for _, d := range e.Shape {
@@ -113,8 +116,10 @@ func (e entry) check(body int) error {
 	size := int64(sizes[e.DType])
 	switch {
 	case size == 0:
-		return fmt.Errorf("elements of type %q are not supported", e.DType)
-	case len(e.Offsets) != 2 || e.Offsets[0] < 0 || e.Offsets[1] < e.Offsets[0] || e.Offsets[1] > int64(body):
+		return fmt.Errorf("elements of type %.20q are not supported", e.DType)
+	case len(e.Offsets) != 2:
+		return fmt.Errorf("data_offsets lie outside the data: they have %d numbers, want 2", len(e.Offsets))
+	case e.Offsets[0] < 0 || e.Offsets[1] < e.Offsets[0] || e.Offsets[1] > int64(body):
 		return fmt.Errorf("data_offsets %v lie outside the %d bytes of data", e.Offsets, body)
 	case len(e.Shape) > maxRank:
 		return fmt.Errorf("%d dimensions, at most %d are supported", len(e.Shape), maxRank)
@@ -146,7 +151,7 @@ func covered(entries map[string]entry, body int64) error {
 	at := int64(0)
 	for _, name := range names {
 		if o := entries[name].Offsets; o[0] != at {
-			return fmt.Errorf("tensor %q begins at byte %d, where the one before it ends at %d", name, o[0], at)
+			return fmt.Errorf("tensor %.200q begins at byte %d, where the one before it ends at %d", name, o[0], at)
 		}
 		at = entries[name].Offsets[1]
 	}
@@ -171,14 +176,14 @@ func eachMember(data []byte, f func(name string, value json.RawMessage) error) e
 		name := t.(string) // a key is a string, or Token fails
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return fmt.Errorf("%q: %w", name, err)
+			return fmt.Errorf("%.200q: %w", name, err)
 		}
 		if seen[name] {
-			return fmt.Errorf("%q is there twice", name)
+			return fmt.Errorf("%.200q is there twice", name)
 		}
 		seen[name] = true
 		if err := f(name, value); err != nil {
-			return fmt.Errorf("%q: %w", name, err)
+			return fmt.Errorf("%.200q: %w", name, err)
 		}
 	}
 	if _, err := d.Token(); err != nil {

@@ -9,6 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/hostile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // file is a file with the header and so many bytes of data.
@@ -89,13 +92,50 @@ func TestWhatIsNotWritten(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4))
 	f.Add(file(`{"__metadata__":{"a":"b"}}`, 0))
+	f.Add(file(`{"a":{"dtype":"F32","shape":[`+strings.Repeat("1,", 15)+`1],"data_offsets":[0,4]}}`, 4))
+	f.Add(file(`{"a":`+strings.Repeat("[", 20000), 0))
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\x7f{}"))
+	defer memory.Limit(1 << 20)()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if g, err := Decode(data); err == nil {
-			again, err := g.Encode()
-			require.NoError(t, err)
-			back, err := Decode(again)
-			require.NoError(t, err)
-			require.Equal(t, len(g.Tensors), len(back.Tensors))
-		}
+		hostile.Bounded(t, len(data), 256, func() {
+			if g, err := Decode(data); err == nil {
+				again, err := g.Encode()
+				require.NoError(t, err)
+				back, err := Decode(again)
+				require.NoError(t, err)
+				require.Equal(t, len(g.Tensors), len(back.Tensors))
+			}
+		})
 	})
+}
+
+func TestDecode_HeadersThatAskForMemory(t *testing.T) {
+	list := strings.Repeat("1,", 40000) + "1"
+	for name, c := range map[string]struct{ data, want string }{
+		"length":  {"\xff\xff\xff\xff\xff\xff\xff\x7f{}", "its header has 9223372036854775807 bytes, the file 10"},
+		"depth":   {string(file(`{"a":`+strings.Repeat("[", 20000), 0)), "exceeded max depth"},
+		"dims":    {string(file(`{"a":{"dtype":"U8","shape":[`+list+`],"data_offsets":[0,1]}}`, 1)), "needs 19.6 MiB"},
+		"members": {string(file(`{"a":{},"`+strings.Repeat(`":{},"`, 20000)+`":{}}`, 0)), "needs 19.6 MiB of memory"},
+		"offsets": {string(file(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,2]}}`, 1)),
+			"they have 3 numbers, want 2"},
+		"name": {string(file(`{"`+strings.Repeat("a", 99999)+`":{"dtype":"X","shape":[1],"data_offsets":[0,1]}}`, 1)),
+			`elements of type "X"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer memory.Limit(16 << 20)()
+			hostile.Bounded(t, len(c.data), 16, func() {
+				_, err := Decode([]byte(c.data))
+				require.ErrorContains(t, err, c.want)
+				require.Less(t, len(err.Error()), 1000)
+			})
+		})
+	}
+}
+
+func TestRead_KeepsTheBudget(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.safetensors")
+	require.NoError(t, os.WriteFile(path, nil, 0o666))
+	require.NoError(t, os.Truncate(path, 1<<40))
+	_, err := Read(path)
+	require.ErrorContains(t, err, path+": reading it needs 1 TiB of memory")
 }
