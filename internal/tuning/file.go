@@ -3,18 +3,16 @@
 package tuning
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
@@ -89,21 +87,19 @@ func (a Ahead) String() string {
 
 // Read reads a tuning file and checks it.
 func Read(path string) (*File, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := memory.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	var version struct{ Format int }
-	if err := json.Unmarshal(raw, &version); err != nil {
+	if err := memory.Unmarshal(raw, &version); err != nil {
 		return nil, fmt.Errorf("%s: not a tuning file: %w", path, err)
 	}
 	if version.Format != Format {
 		return nil, fmt.Errorf("%s: a tuning file of format %d, and this version reads %d: tune again with --tune and another file", path, version.Format, Format)
 	}
 	f := &File{}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(f); err != nil {
+	if err := memory.UnmarshalStrict(raw, f); err != nil {
 		return nil, fmt.Errorf("%s: not a tuning file: %w", path, err)
 	}
 	if err := f.check(); err != nil {

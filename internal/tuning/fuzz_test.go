@@ -1,0 +1,60 @@
+package tuning
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/hostile"
+	"github.com/spark-compile/spark-compile/internal/memory"
+)
+
+func TestRead_FilesThatAskForMemory(t *testing.T) {
+	defer memory.Limit(1 << 20)()
+	path := filepath.Join(t.TempDir(), "t.json")
+	for name, c := range map[string]struct{ text, want string }{
+		"list":      {`{"format":1,"kernels":[` + strings.Repeat("{},", 9999) + `{}]}`, "JSON of 30024 bytes needs 9.8"},
+		"depth":     {`{"format":1,"kernels":` + strings.Repeat(`[`, 1000), "not a tuning file"},
+		"range":     {`{"format":1,"target":"sm_121","kernels":[{"us":1e999}]}`, "number 1e999 into Go struct field"},
+		"two texts": {`{"format":1,"target":"sm_121","kernels":[]}{}`, "not a tuning file: invalid character"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(path, []byte(c.text), 0o666))
+			hostile.Bounded(t, len(c.text), 16, func() {
+				_, err := Read(path)
+				require.ErrorContains(t, err, path+": ")
+				require.ErrorContains(t, err, c.want)
+			})
+		})
+	}
+}
+
+// FuzzRead reads whatever there may be in a tuning file. What is read can be written, and is then the same.
+func FuzzRead(f *testing.F) {
+	dir := f.TempDir()
+	path, again := filepath.Join(dir, "t.json"), filepath.Join(dir, "u.json")
+	require.NoError(f, example().Write(path))
+	good, err := os.ReadFile(path)
+	require.NoError(f, err)
+	f.Add(good)
+	f.Add([]byte(`{"format":1,"target":"sm_121","kernels":[]}`))
+	f.Add([]byte(`{"format":1,"kernels":[` + strings.Repeat("{},", 9999) + `{}]}`))
+	defer memory.Limit(1 << 20)()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		require.NoError(t, os.WriteFile(path, data, 0o666))
+		hostile.Bounded(t, len(data), 256, func() {
+			x, err := Read(path)
+			if err != nil {
+				require.ErrorContains(t, err, path)
+				return
+			}
+			require.NoError(t, x.Write(again))
+			y, err := Read(again)
+			require.NoError(t, err)
+			require.Equal(t, x.Digest(), y.Digest())
+		})
+	})
+}
