@@ -71,7 +71,7 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 		return nil, err
 	}
 	c.several = opt.MinCosine > 0 || opt.Save
-	c.memory = newMemory(c.walk, opt.MinCosine > 0)
+	c.memory = newExactRun(c.walk, opt.MinCosine > 0)
 	ladders := make([][]precision.Layer, len(sites))
 	file := make([]LayerChoice, len(sites))
 	for i := range sites {

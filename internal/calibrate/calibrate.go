@@ -19,7 +19,7 @@ type Calibration struct {
 	readers   map[string][]string // all layers that read the activations of a layer, where these can be stored in blocks, by site name
 	found     *findings
 	progress  *progress.Meter
-	memory    *memory
+	memory    *exactRun
 	room      *Room
 	several   bool                   // findings are kept: fits may follow each other, or a file is to hold them
 	inputs    []map[string]*ir.Array // without the perturbed ones
@@ -72,7 +72,7 @@ func New(g *ir.Graph, precision string, inputs []map[string]*ir.Array, e Evaluat
 		return nil, err
 	}
 	s := passes.StorageOf(g)
-	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: &findings{alone: map[layerKey]float64{}, means: map[string][][]float32{}}, progress: m, memory: newMemory(w, false), room: &Room{},
+	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: &findings{alone: map[layerKey]float64{}, means: map[string][][]float32{}}, progress: m, memory: newExactRun(w, false), room: &Room{},
 		inputs: inputs, given: len(inputs), held: heldOut(len(inputs), from)}, nil
 }
 

@@ -139,7 +139,7 @@ func exactError(t *testing.T, tech Technique) float64 {
 	// Perturbed inputs are no e4m3 numbers.
 	c.walk, err = newWalk(g, in)
 	require.NoError(t, err)
-	c.memory, c.given, c.held = newMemory(c.walk, false), len(in), nil
+	c.memory, c.given, c.held = newExactRun(c.walk, false), len(in), nil
 	e := errorOn(t, c, precision.FP8, tech, eighths(headroom))
 	t.Logf("exact network: relative L2 %.2g", e)
 	return e

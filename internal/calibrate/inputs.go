@@ -1,13 +1,14 @@
 package calibrate
 
 import (
+	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -34,8 +35,15 @@ func Load(paths []string, g *ir.Graph) (inputs []map[string]*ir.Array, files []s
 		slices.Sort(found)
 		files = append(files, found...)
 	}
+	taken := int64(0)
 	for _, f := range files {
 		in, err := readInput(f, g)
+		for _, x := range in {
+			taken += 8 * int64(len(x.F)+len(x.I))
+		}
+		if err == nil {
+			err = memory.Default().Check(taken, fmt.Sprintf("with those before it, calibration input %d", len(inputs)+1))
+		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", f, err)
 		}
@@ -46,20 +54,36 @@ func Load(paths []string, g *ir.Graph) (inputs []map[string]*ir.Array, files []s
 
 func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
 	if filepath.Ext(path) != ".npz" {
-		return nil, fmt.Errorf("not a .npz file: numpy.savez(%q, %s=…) writes one", strings.TrimSuffix(path, filepath.Ext(path))+".npz", append(inputNames(g), "input")[0])
+		return nil, fmt.Errorf("not a .npz file: numpy.savez(%q, %s=…) writes one",
+			strings.TrimSuffix(path, filepath.Ext(path))+".npz", append(inputNames(g), "input")[0])
 	}
-	z, err := npy.ReadZip(path)
+	z, err := npy.Open(path)
 	if err != nil {
 		return nil, err
 	}
+	in, err := inputsOf(z, g)
+	if err = errors.Join(err, z.Close()); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+// inputsOf reads the graph's inputs alone, and each only if it has the graph's shape.
+func inputsOf(z *npy.Zip, g *ir.Graph) (map[string]*ir.Array, error) {
 	in := map[string]*ir.Array{}
 	for _, v := range g.Inputs {
-		a := z[v.Name]
-		if a == nil {
-			return nil, fmt.Errorf("no array for input %s %v; the file contains %s", v.Name, v.Type, strings.Join(slices.Sorted(maps.Keys(z)), ", "))
+		header, err := z.Describe(v.Name)
+		switch {
+		case err != nil:
+			return nil, err
+		case header == nil:
+			return nil, fmt.Errorf("no array for input %s %v; the file contains %s", v.Name, v.Type, strings.Join(z.Names(), ", "))
+		case !slices.Equal(header.Shape, v.Type.Shape):
+			return nil, fmt.Errorf("array %s has shape %v, but the input is %v", v.Name, header.Shape, v.Type)
 		}
-		if !slices.Equal(a.Shape, v.Type.Shape) {
-			return nil, fmt.Errorf("array %s has shape %v, but the input is %v", v.Name, a.Shape, v.Type)
+		a, err := z.Read(v.Name)
+		if err != nil {
+			return nil, err
 		}
 		data, err := a.As(v.Type.DType.String(), v.Type.Shape)
 		if err != nil {
@@ -74,9 +98,10 @@ func readInput(path string, g *ir.Graph) (map[string]*ir.Array, error) {
 			return nil, fmt.Errorf("array %s holds %v: inputs must be finite", v.Name, x)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(z)) {
+	for _, name := range z.Names() {
 		if in[name] == nil && !slices.ContainsFunc(g.Outputs, func(v *ir.Value) bool { return v.Name == name }) {
-			return nil, fmt.Errorf("array %s is neither an input of the model (%s) nor an output: remove it", name, strings.Join(inputNames(g), ", "))
+			return nil, fmt.Errorf("array %s is neither an input of the model (%s) nor an output: remove it",
+				name, strings.Join(inputNames(g), ", "))
 		}
 	}
 	return in, nil

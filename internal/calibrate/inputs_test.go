@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/hostile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -101,6 +103,34 @@ func rowsOf(x func(i int) float64) map[string]*ir.Array {
 		a.F[i] = x(i)
 	}
 	return map[string]*ir.Array{"x": a}
+}
+
+// A file of a few KB can hold outputs and arrays of other shapes that would take any memory.
+func TestLoad_ReadsInputsOfTheirShapesAlone(t *testing.T) {
+	g := ir.NewGraph("g")
+	g.AddInput("a", ir.T(ir.Float32, 2))
+	n, err := g.Add("Exp", "e", nil, g.Inputs[0])
+	require.NoError(t, err)
+	g.Outputs = n.Outputs
+	g.Outputs[0].Name = "y"
+	defer memory.Limit(1 << 20)()
+	good := floatsOf([]int{2}, 1, 2)
+	bomb := &npy.Array{DType: "f32", Shape: []int{2 << 20}, Data: make([]byte, 8<<20)}
+	path := filepath.Join(t.TempDir(), "x.npz")
+	require.NoError(t, npy.WriteZip(path, map[string]*npy.Array{"a": good, "y": bomb}))
+	hostile.Bounded(t, 0, 0, func() {
+		_, _, err = Load([]string{path}, g)
+		require.NoError(t, err)
+	})
+	require.NoError(t, npy.WriteZip(path, map[string]*npy.Array{"a": bomb}))
+	hostile.Bounded(t, 0, 0, func() {
+		_, _, err = Load([]string{path}, g)
+		require.ErrorContains(t, err, path+": array a has shape [2097152], but the input is f32[2]")
+	})
+	require.NoError(t, npy.WriteZip(path, map[string]*npy.Array{"a": good}))
+	defer memory.Limit(1000)()
+	_, _, err = Load(slices.Repeat([]string{path}, 63), g)
+	require.ErrorContains(t, err, path+": with those before it, calibration input 63 needs 1008 bytes of memory")
 }
 
 func TestActivationsThatAreNotFiniteNameLayerAndFile(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -128,7 +129,7 @@ func (c *Calibration) Found() bool { return len(c.found.fits)+len(c.found.saved)
 
 // ReadSaved reads a file of findings that must be of an origin; nil if there is no file.
 func ReadSaved(path string, origin Origin) (*Saved, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := memory.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -149,9 +150,7 @@ func ReadSaved(path string, origin Origin) (*Saved, error) {
 		return refuse("it is damaged: its contents do not have the digest that its first line gives")
 	}
 	s := &Saved{}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(s); err != nil && !errors.Is(err, io.EOF) {
+	if err := memory.UnmarshalStrict(body, s); err != nil && !errors.Is(err, io.EOF) {
 		return refuse("%v", err)
 	}
 	if what := origin.differs(s.Origin); what != "" {

@@ -337,16 +337,16 @@ func (l *lane) put(n *ir.Node, outs [][]*ir.Tensor) {
 	}
 }
 
-// memory keeps what the exact graph computes on the first inputs: alone reads it again and again.
-type memory struct {
+// exactRun keeps what the exact graph computes on the first inputs: alone reads it again and again.
+type exactRun struct {
 	inputs int
 	acc    [][]*ir.Tensor   // by step: the anchor's output
 	outs   [][][]*ir.Tensor // by step and input
 }
 
-// newMemory keeps one input, or none where one fit is all.
-func newMemory(w *walk, several bool) *memory {
-	m := &memory{0, make([][]*ir.Tensor, len(w.steps)), make([][][]*ir.Tensor, len(w.steps))}
+// newExactRun keeps one input, or none where one fit is all.
+func newExactRun(w *walk, several bool) *exactRun {
+	m := &exactRun{0, make([][]*ir.Tensor, len(w.steps)), make([][][]*ir.Tensor, len(w.steps))}
 	if several {
 		m.inputs = 1
 	}
