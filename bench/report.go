@@ -1,15 +1,14 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -148,12 +147,12 @@ func (r *Report) Compare(base *Report) (unmatched []string) {
 
 // Read reads a report written by Write.
 func Read(path string) (*Report, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := memory.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	var r Report
-	if err := json.Unmarshal(raw, &r); err != nil {
+	if err := memory.Unmarshal(raw, &r); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Version != Version {

@@ -2,7 +2,6 @@ package gopkg
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/build"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -114,7 +114,7 @@ func generated(file string) bool {
 	if filepath.Ext(file) != ".go" {
 		return false
 	}
-	f, err := os.Open(file)
+	f, err := memory.OpenRegular(file)
 	if err != nil {
 		return false
 	}
@@ -125,9 +125,9 @@ func generated(file string) bool {
 
 // listed are the files that belong to the program.json of a directory; none if that is not ours.
 func listed(dir string) (names []string) {
-	raw, err := os.ReadFile(filepath.Join(dir, runtime.ProgramFile))
+	raw, err := memory.ReadFile(filepath.Join(dir, runtime.ProgramFile))
 	var p runtime.Program
-	if err != nil || json.Unmarshal(raw, &p) != nil || p.Format <= 0 || len(p.Variants) == 0 {
+	if err != nil || memory.Unmarshal(raw, &p) != nil || p.Format <= 0 || len(p.Variants) == 0 {
 		return nil
 	}
 	add := func(name string) {

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // Trace is what a search tried, in its order, as a table for people and for plots. A search that goes on adds to what is there.
@@ -28,7 +28,7 @@ func TracePath(file string) string { return strings.TrimSuffix(file, ".json") + 
 // OpenTrace reads a trace that is there, or begins one.
 func OpenTrace(path string) (*Trace, error) {
 	t := &Trace{path: path}
-	raw, err := os.ReadFile(path)
+	raw, err := memory.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
 	}

@@ -8,10 +8,10 @@ import (
 	"hash"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -78,7 +78,7 @@ func digest(h hash.Hash, path string) error {
 		case err != nil || d.IsDir():
 			return err
 		}
-		file, err := os.Open(name)
+		file, err := memory.Open(name)
 		if err != nil {
 			return err
 		}

@@ -240,7 +240,7 @@ func random(p *runtime.Program, seed uint64) (map[string]given, error) {
 func (f *flags) ownRun(c *testCase, p *runtime.Program) error {
 	folder := filepath.Join(f.Model, "testdata")
 	read := func(kind, what, name, dtype string, shape []int) (*npy.Array, error) {
-		data, err := os.ReadFile(filepath.Join(folder, gopkg.GoldenFile(kind, name)))
+		data, err := memory.ReadFile(filepath.Join(folder, gopkg.GoldenFile(kind, name)))
 		if err == nil {
 			var d ir.DType
 			if d, err = ir.ParseDType(dtype); err == nil && len(data) != ir.T(d, shape...).Bytes() {

@@ -17,6 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/ptx/foreign"
@@ -45,7 +46,7 @@ var made = regexp.MustCompile(`^(zeros|out):(\w+)\[([\d,]*)\]$`)
 
 // runPTX runs a kernel of a PTX file.
 func (f *flags) runPTX(ctx context.Context, w io.Writer) error {
-	raw, err := os.ReadFile(f.PTX)
+	raw, err := memory.ReadFile(f.PTX)
 	if err != nil {
 		return err
 	}

@@ -8,10 +8,10 @@ import (
 	"image/draw"
 	"image/png"
 	"io/fs"
-	"os"
 	"strings"
 	"sync"
 
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
@@ -95,9 +95,12 @@ func even(width, height int) error {
 	return nil
 }
 
+// decoded is what a pixel takes in bytes: at most 8 as the file has it, 4 in RGBA, and NV12.
+const decoded = 14
+
 // fromPNG reads a picture in colour or grey.
 func fromPNG(path string) (modeld.Picture, error) {
-	f, err := os.Open(path)
+	f, err := memory.OpenRegular(path)
 	if err != nil {
 		return modeld.Picture{}, bare(err)
 	}
@@ -107,6 +110,9 @@ func fromPNG(path string) (modeld.Picture, error) {
 		return modeld.Picture{}, damaged(err)
 	}
 	if err := even(config.Width, config.Height); err != nil { // before memory is asked for
+		return modeld.Picture{}, err
+	}
+	if err := memory.Default().Check(decoded*int64(config.Width)*int64(config.Height), "decoding it"); err != nil {
 		return modeld.Picture{}, err
 	}
 	if _, err := f.Seek(0, 0); err != nil {
