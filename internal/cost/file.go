@@ -1,14 +1,13 @@
 package cost
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/sums"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
@@ -36,21 +35,19 @@ type File struct {
 
 // ReadFile reads a machine file and checks it.
 func ReadFile(path string) (*File, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := memory.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	var version struct{ Format int }
 	f := &File{}
-	if err := json.Unmarshal(raw, &version); err != nil {
+	if err := memory.Unmarshal(raw, &version); err != nil {
 		return nil, fmt.Errorf("%s: not a machine file: %w", path, err)
 	}
 	if version.Format != FileFormat {
 		return nil, fmt.Errorf("%s: a machine file of format %d, and this version reads %d: measure again with spark-bench --machine", path, version.Format, FileFormat)
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(f); err != nil {
+	if err := memory.UnmarshalStrict(raw, f); err != nil {
 		return nil, fmt.Errorf("%s: not a machine file: %w", path, err)
 	}
 	t, err := target.Lookup(f.Target)
