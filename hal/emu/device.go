@@ -3,12 +3,14 @@ package emu
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/spark-compile/spark-compile/hal"
+	budget "github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
@@ -31,7 +33,7 @@ type Options struct {
 	CutOff map[string]int
 	// Discrete gives the device memory of its own, as a GPU on a card has: the host reaches it by Read and Write alone.
 	Discrete bool
-	// Memory bounds the bytes that are allocated at a time; 0: 2^38 at once.
+	// Memory bounds the bytes that are allocated at a time; 0: the budget of the process alone (internal/memory).
 	Memory int
 	// Switches are mechanisms that Info says are off. None of them means anything to the CPU device.
 	Switches hal.Switches
@@ -122,9 +124,8 @@ func (d *Device) Info() hal.Info {
 
 // Alloc returns zeroed memory. With checks on, ScratchMemory counts as never written.
 func (d *Device) Alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
-	const most = 1 << 38
-	if bytes < 0 || bytes > most || kind != hal.PinnedMemory && !d.reserve(bytes) { // page-locked memory is the host's
-		return nil, &hal.Error{Call: "emu.Alloc", Text: fmt.Sprintf("%d bytes", bytes), Err: hal.ErrOutOfMemory}
+	if text := d.reserve(bytes, kind); text != "" {
+		return nil, &hal.Error{Call: "emu.Alloc", Text: text, Err: hal.ErrOutOfMemory}
 	}
 	m := &memory{dev: d, kind: kind, data: make([]byte, bytes)}
 	if d.opts.Check && kind == hal.ScratchMemory {
@@ -143,15 +144,23 @@ func (d *Device) place(m *memory) {
 	d.memories = append(d.memories, m)
 }
 
-// reserve counts bytes as allocated, and reports whether there are so many.
-func (d *Device) reserve(bytes int) bool {
+// reserve counts bytes as allocated, or says why there are not so many. Page-locked memory is the host's.
+func (d *Device) reserve(bytes int, kind hal.MemoryKind) (why string) {
+	if bytes < 0 || bytes > math.MaxInt/2 {
+		return fmt.Sprintf("%d bytes", bytes)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.opts.Memory > 0 && bytes > d.opts.Memory-d.used {
-		return false
+	if kind != hal.PinnedMemory && d.opts.Memory > 0 && bytes > d.opts.Memory-d.used {
+		return fmt.Sprintf("%d bytes", bytes)
 	}
-	d.used += bytes
-	return true
+	if err := budget.Default().Check(int64(d.used+bytes), "the CPU device"); err != nil {
+		return err.Error()
+	}
+	if kind != hal.PinnedMemory {
+		d.used += bytes
+	}
+	return ""
 }
 
 // Close releases nothing that the garbage collector would not; memory stays readable.
