@@ -11,6 +11,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // Provenance says where a program comes from. It decides nothing when the program runs.
@@ -89,7 +91,7 @@ func (p *Program) checkIdentity(raw []byte) error {
 
 // file reads a file of the program and compares it with its digest.
 func (p *Program) file(dir fs.FS, name string) ([]byte, error) {
-	data, err := fs.ReadFile(dir, name)
+	data, err := memory.ReadIn(dir, name)
 	if err != nil {
 		return nil, err
 	}

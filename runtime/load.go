@@ -1,15 +1,15 @@
 package runtime
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"path"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/memory"
+	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
@@ -23,7 +23,7 @@ const (
 
 // Read reads a program from a directory: program.json, weights.bin and a folder for each variant. Errors name the file.
 func Read(dir fs.FS) (*Program, error) {
-	raw, err := fs.ReadFile(dir, ProgramFile)
+	raw, err := memory.ReadIn(dir, ProgramFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no %s: give a directory that spark-compile wrote: %w", ProgramFile, err)
 	}
@@ -31,7 +31,7 @@ func Read(dir fs.FS) (*Program, error) {
 		return nil, err
 	}
 	var p Program
-	if err := json.Unmarshal(raw, &p); err != nil {
+	if err := memory.Unmarshal(raw, &p); err != nil {
 		return nil, fmt.Errorf("%s: %w", ProgramFile, err)
 	}
 	if p.Format != FormatVersion {
@@ -94,10 +94,13 @@ func (p *Program) Validate() error {
 func (p *Port) validate() error {
 	elements := 1
 	for _, d := range p.Shape {
-		if d < 0 || d > 0 && elements > math.MaxInt/d {
+		if d < 0 || d > 0 && elements > mostBytes/d {
 			return fmt.Errorf("%q: shape %v is negative or too large", p.Name, p.Shape)
 		}
 		elements *= d
+	}
+	if npy.Bits(p.DType) == 0 {
+		return fmt.Errorf("%q: unknown element type %q", p.Name, p.DType)
 	}
 	for _, s := range p.Slices {
 		if s.Start < 0 || s.Stop < s.Start || s.Stop > elements || s.Every != 0 && (s.Stop > s.Every || elements%s.Every != 0) {
@@ -107,13 +110,19 @@ func (p *Port) validate() error {
 	return nil
 }
 
+// bytes is what the port takes in a buffer.
+func (p *Port) bytes() int { return (numel(p.Shape)*npy.Bits(p.DType) + 7) / 8 }
+
+// mostBytes is more than any device has.
+const mostBytes = 1 << 40
+
 func (v *Variant) validate(p *Program) error {
-	if v.ArenaBytes < 0 {
+	if v.ArenaBytes < 0 || v.ArenaBytes > mostBytes {
 		return fmt.Errorf("an arena of %d bytes", v.ArenaBytes)
 	}
 	names := map[BufferKind]map[string]bool{InputBuffer: {}, OutputBuffer: {}, StateBuffer: {}}
 	for i, b := range v.Buffers {
-		limit := math.MaxInt
+		limit := mostBytes
 		switch b.Kind {
 		case ConstantBuffer:
 			limit = len(p.Weights)
@@ -158,12 +167,19 @@ func (v *Variant) validate(p *Program) error {
 			return fmt.Errorf("output %q has no buffer", out.Name)
 		}
 	}
+	if err := v.checkSizes(p); err != nil {
+		return err
+	}
 	entries := map[string]bool{}
 	for _, e := range v.Entries {
 		if entries[e.Name] {
 			return fmt.Errorf("a second entry %s", e.Name)
 		}
 		entries[e.Name] = true
+		n := int64(len(e.Launches))
+		if err := memory.Default().Check(n*n/8, fmt.Sprintf("entry %s, whose %d launches may wait for each other,", e.Name, n)); err != nil {
+			return err
+		}
 		for i := range e.Launches {
 			if err := v.validateLaunch(&e.Launches[i], i, len(p.Weights)); err != nil {
 				return fmt.Errorf("entry %s: launch %d: %w", e.Name, i, err)
@@ -171,6 +187,33 @@ func (v *Variant) validate(p *Program) error {
 		}
 		if err := v.checkOrder(e.Launches); err != nil {
 			return fmt.Errorf("entry %s: %w", e.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkSizes reports a port's buffer that has not the port's size, and sizes that add up to more than any device has.
+func (v *Variant) checkSizes(p *Program) error {
+	ports := map[string]*Port{}
+	for _, list := range [][]Port{p.Inputs, p.Outputs} {
+		for i := range list {
+			ports[list[i].Name] = &list[i]
+		}
+	}
+	all := v.ArenaBytes
+	for i, b := range v.Buffers {
+		if b.Kind == ConstantBuffer || b.Kind == ArenaBuffer {
+			continue
+		}
+		if q := ports[b.Name]; q != nil && q.bytes() != b.Bytes {
+			return fmt.Errorf("buffer %d (%s): it has %d bytes, %v needs %d", i, b.Name, b.Bytes, *q, q.bytes())
+		}
+		delay := 0
+		if s := p.state(b.Name); s != nil {
+			delay = min(max(s.Delay, 0), mostDelay)
+		}
+		if all += b.Bytes * (1 + delay); all > mostBytes {
+			return fmt.Errorf("buffers of %d bytes and more, which no device has", all)
 		}
 	}
 	return nil
@@ -245,6 +288,9 @@ func (v *Variant) validateLaunch(l *Launch, index, weights int) error {
 		}
 	}
 	if c := l.Copy; c != nil {
+		if b := c.Dst.Buffer; b >= 0 && b < len(v.Buffers) && v.Buffers[b].Kind == ConstantBuffer {
+			return fmt.Errorf("it writes constant %s", v.Buffers[b].Name)
+		}
 		return errors.Join(inside(Access{c.Src.Buffer, c.Src.Offset, c.Bytes}), inside(Access{c.Dst.Buffer, c.Dst.Offset, c.Bytes}))
 	}
 	if l.Kernel == "" {
@@ -276,16 +322,27 @@ func (v *Variant) validateLaunch(l *Launch, index, weights int) error {
 			return fmt.Errorf("parameter %d points to buffer %s, which the launch does not declare", i, v.Buffers[q.Buffer].Name)
 		}
 	}
-	if l.Shared < 0 {
-		return fmt.Errorf("%d bytes of shared memory is negative", l.Shared)
+	if l.Shared < 0 || l.Shared > mostShared {
+		return fmt.Errorf("%d bytes of shared memory is negative or more than the %d of any device", l.Shared, mostShared)
 	}
 	for d := range 3 {
-		if l.Grid[d] < 1 || l.Block[d] < 1 {
-			return fmt.Errorf("grid %v and block %v must be positive", l.Grid, l.Block)
+		if l.Grid[d] < 1 || l.Block[d] < 1 || l.Grid[d] > mostBlocks[d] || l.Block[d] > mostThreads[d] {
+			return fmt.Errorf("grid %v and block %v must be positive, and at most %v and %v", l.Grid, l.Block, mostBlocks, mostThreads)
 		}
+	}
+	if threads := l.Block[0] * l.Block[1] * l.Block[2]; threads > mostThreads[0] {
+		return fmt.Errorf("block %v has %d threads, more than %d", l.Block, threads, mostThreads[0])
 	}
 	return nil
 }
+
+// What a launch may ask of every device (CUDA programming guide, table of compute capabilities).
+var (
+	mostBlocks  = [3]int{1<<31 - 1, 65535, 65535}
+	mostThreads = [3]int{1024, 1024, 64}
+)
+
+const mostShared = 227 << 10
 
 // Variant returns the variant for an architecture: its own, else the newest older one, since PTX runs on every later
 // architecture. "" takes the first.

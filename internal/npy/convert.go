@@ -38,6 +38,29 @@ var decoders = map[string]func([]byte) []float64{
 	"i32": decode[int32], "u64": decode[uint64], "i64": decode[int64], "f32": decode[float32], "f64": decode[float64],
 }
 
+// Bits is how many bits an element of a type takes in memory; 0: there is no such type.
+func Bits(dtype string) int {
+	if i := slices.IndexFunc(descriptors, func(d descriptor) bool { return d.name == dtype }); i >= 0 {
+		return 8 * int(descriptors[i].descr[2]-'0')
+	}
+	switch dtype {
+	case "u2", "i2":
+		return 2
+	case "u4", "i4":
+		return 4
+	case "e8m0":
+		return 8
+	}
+	if f := minifloat.Named(dtype); f != nil {
+		bits := 4
+		for bits < f.Bits() {
+			bits *= 2
+		}
+		return bits
+	}
+	return 0
+}
+
 // packed decodes integers of 2 or 4 bits, of which sign is the bit that counts negative.
 func packed(bits, sign int) func([]byte) []float64 {
 	return func(data []byte) []float64 {
