@@ -67,7 +67,8 @@ func Open(ctx context.Context, spec string, opt Options) (Set, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err == nil && slices.ContainsFunc(found.Segments, func(s route.Segment) bool { return knowledge(&s) != "" }) {
+		if err == nil && (slices.ContainsFunc(found.Segments, func(s route.Segment) bool { return knowledge(&s) != "" }) ||
+			slices.ContainsFunc(found.Problems, func(p route.Problem) bool { return p.Log })) {
 			k = anyRoutes
 		}
 	}

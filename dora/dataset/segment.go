@@ -213,7 +213,11 @@ func (g *segment) make(ctx context.Context, s *route.Segment, log string, c *con
 		g.index.Damage = append(g.index.Damage, t.Damage)
 	}
 	if len(t.Moments) == 0 {
-		return fmt.Errorf("its log knows no frame of the %s", c.eyes())
+		why := ""
+		if t.Damage != "" {
+			why = ": " + t.Damage
+		}
+		return fmt.Errorf("its log knows no frame of the %s%s", c.eyes(), why)
 	}
 	for k, m := range t.Moments {
 		if m.Known && (c.dense || m.Road%every == 0 || m.Road%every == every-c.step) {

@@ -32,6 +32,14 @@ const (
 	GlobalPose   Role = "global_pose"
 )
 
+func (r Role) log() bool { return r == RLog || r == QLog || r == RawLog }
+
+// roleOf is what a file is for by its name, and the rest of it.
+func roleOf(base string) (role Role, suffix string) {
+	suffix = filepath.Ext(base)
+	return Role(strings.TrimSuffix(base, suffix)), suffix
+}
+
 // aDirectory stands for the suffix of a directory.
 const aDirectory = "/"
 
@@ -72,6 +80,7 @@ type Found struct {
 type Problem struct {
 	Path string
 	Err  error
+	Log  bool // its name is that of a log
 }
 
 // Find finds the segments below a directory, which may itself be a segment. It knows the layouts of devices, connect, openpilot's CI,
@@ -131,7 +140,12 @@ func (s *search) found() *Found {
 }
 
 func (s *search) problem(path string, err error) {
-	s.problems = append(s.problems, Problem{path, err})
+	base := filepath.Base(path)
+	if m := flatFile.FindStringSubmatch(base); m != nil {
+		base = m[3]
+	}
+	role, suffix := roleOf(base)
+	s.problems = append(s.problems, Problem{path, err, role.log() && slices.Contains(suffixes[role], suffix)})
 }
 
 // scan looks through a directory, whose absolute path says what it is.
@@ -188,8 +202,7 @@ func within(path, dir string) bool {
 // file takes a file into its segment, if it has a role.
 func (s *search) file(path, abs string, info fs.FileInfo) {
 	id, base := s.identify(abs)
-	suffix := filepath.Ext(base)
-	role := Role(strings.TrimSuffix(base, suffix))
+	role, suffix := roleOf(base)
 	if suffix == ".lock" && role == RLog {
 		s.segment(id).Recording = true
 		return
@@ -208,7 +221,7 @@ func (s *search) file(path, abs string, info fs.FileInfo) {
 		s.problem(path, errors.New("the file is empty"))
 	case isPointer:
 		s.problem(path, ErrLFS)
-	case role == RLog || role == QLog || role == RawLog:
+	case role.log():
 		segment := s.segment(id)
 		segment.logs = append(segment.logs, logFile{role, suffix, path})
 	default:
