@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/process"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
@@ -110,9 +111,14 @@ func OpenVideo(ctx context.Context, path string, opt Options) (*Video, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if st, err := os.Stat(path); err != nil {
+	f, err := memory.OpenRegular(path) // ffmpeg would wait for whoever writes to a FIFO
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
 		return nil, err
-	} else if st.Size() == 0 {
+	}
+	if f.Size() == 0 {
 		return nil, fmt.Errorf("%s: the file is empty", path)
 	}
 	v := &Video{Path: path}

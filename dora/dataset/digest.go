@@ -197,8 +197,6 @@ func files(path string) (map[string]stamp, error) {
 		case count > maxFiles:
 			return fmt.Errorf("%s: more than %d files and directories: remove links that lead back", path, maxFiles)
 		case st.IsDir():
-		case !st.Mode().IsRegular():
-			return fmt.Errorf("%s: not a regular file", full)
 		case st.Size() > maxFile:
 			const text = "%s: %v, and a segment's file has %v at most"
 			return fmt.Errorf(text, full, memory.Budget(st.Size()), memory.Budget(maxFile))

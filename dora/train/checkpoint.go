@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/safetensors"
 )
 
@@ -25,7 +27,9 @@ const (
 	adapterFile      = "adapter.safetensors" // as spark-dora init writes it
 	stateFile        = "state.safetensors"   // what the device keeps, and the position under stateKey
 	stateKey         = "spark-compile.train"
+	digestKey        = "spark-compile.sha256" // of the position and the tensors
 	partial          = ".partial"
+	setAsideSuffix   = ".damaged" // of a checkpoint that training could not go on from
 )
 
 // Names of files in the output directory besides checkpoints.
@@ -72,20 +76,46 @@ func encodeState(p position, s dora.Snapshot) ([]byte, error) {
 	if p.BestFile != nil {
 		f.Tensors[bestFile] = safetensors.Tensor{DType: "U8", Shape: []int{len(p.BestFile)}, Data: p.BestFile}
 	}
+	f.Metadata[digestKey] = stateDigest(f)
 	return f.Encode()
 }
 
-// decodeState reads what encodeState wrote.
+// stateDigest is that of a state file without the digest, as text.
+func stateDigest(f *safetensors.File) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q\n", f.Metadata[stateKey])
+	for _, name := range slices.Sorted(maps.Keys(f.Tensors)) {
+		fmt.Fprintf(h, "%q %d\n", name, len(f.Tensors[name].Data))
+		h.Write(f.Tensors[name].Data)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// errFormat is that of a checkpoint of another version, which is not damaged.
+var errFormat = errors.New("train with the version that wrote it, or begin anew")
+
+// decodeState reads what encodeState wrote. Versions before this one wrote no digest.
 func decodeState(data []byte) (p position, s dora.Snapshot, err error) {
 	f, err := safetensors.Decode(data)
 	if err != nil {
 		return p, s, err
 	}
-	if err := json.Unmarshal([]byte(f.Metadata[stateKey]), &p); err != nil {
+	if err := memory.Unmarshal([]byte(f.Metadata[stateKey]), &p); err != nil {
 		return p, s, fmt.Errorf("metadata %q: %w", stateKey, err)
 	}
 	if p.Format != positionFormat {
-		return p, s, fmt.Errorf("format %d, this version reads %d: train with the version that wrote it, or begin anew", p.Format, positionFormat)
+		return p, s, fmt.Errorf("format %d, this version reads %d: %w", p.Format, positionFormat, errFormat)
+	}
+	for key := range f.Metadata {
+		if key != stateKey && key != digestKey {
+			return p, s, fmt.Errorf("metadata %q is unknown", key)
+		}
+	}
+	if has := f.Metadata[digestKey]; has != "" && has != stateDigest(f) {
+		return p, s, errors.New("it was changed or damaged: its contents differ from their digest")
+	}
+	if min(p.Ranks, p.Update, p.Epoch, p.Batch, p.Applied, p.Refused, p.BestAt) < 0 {
+		return p, s, errors.New("it counts below zero")
 	}
 	s = dora.Snapshot{Updates: p.Applied, Refused: p.Refused, Kept: map[string][]byte{}}
 	for name, t := range f.Tensors {
@@ -165,14 +195,40 @@ func checkpoints(dir string) (updates []int, err error) {
 	return updates, nil
 }
 
-// prune removes all but the last checkpoints up to an update, and what a killed process left unfinished. Later checkpoints are damaged: training
-// went on from one before them. They count for nothing.
-func prune(dir string, update, keep int) error {
+// setAside renames the checkpoints after an update, so that none takes their place: they are damaged, and training goes
+// on from the one before.
+func setAside(dir string, update int) error {
 	updates, err := checkpoints(dir)
 	if err != nil {
 		return err
 	}
-	updates = slices.DeleteFunc(updates, func(k int) bool { return k > update })
+	for _, k := range updates {
+		if k <= update {
+			break
+		}
+		path := filepath.Join(dir, checkpointName(k))
+		free := path + setAsideSuffix
+		for n := 2; exists(free); n++ {
+			free = fmt.Sprintf("%s%s-%d", path, setAsideSuffix, n)
+		}
+		if err := os.Rename(path, free); err != nil {
+			return fmt.Errorf("setting a damaged checkpoint aside: %w", err)
+		}
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// prune removes all but the last checkpoints, and what a killed process left unfinished.
+func prune(dir string, keep int) error {
+	updates, err := checkpoints(dir)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, k := range updates[min(keep, len(updates)):] {
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, checkpointName(k))))
@@ -185,8 +241,9 @@ func prune(dir string, update, keep int) error {
 	return errors.Join(errs...)
 }
 
-// lastCheckpoint reads the state file of the last checkpoint that is whole. Damaged ones before it in the order are named by warn. Without
-// any, data is nil.
+// lastCheckpoint reads the state file of the last checkpoint that is whole. Damaged ones after it are named by warn. A
+// file that may not be read, does not fit the memory budget or is of another version is not damaged, but an error.
+// Without any checkpoint, data is nil.
 func lastCheckpoint(dir string, warn func(string)) (path string, data []byte, err error) {
 	updates, err := checkpoints(dir)
 	if err != nil {
@@ -194,19 +251,47 @@ func lastCheckpoint(dir string, warn func(string)) (path string, data []byte, er
 	}
 	for _, k := range updates {
 		path = filepath.Join(dir, checkpointName(k))
-		data, err := os.ReadFile(filepath.Join(path, stateFile))
-		if err == nil {
-			_, _, err = decodeState(data)
-		}
-		if err == nil {
+		data, err := readState(filepath.Join(path, stateFile))
+		switch {
+		case err == nil:
 			return path, data, nil
+		case errors.As(err, new(*damage)):
+			warn(fmt.Sprintf("%s cannot be resumed from: %v; trying the one before", path, err))
+		default:
+			return "", nil, fmt.Errorf("%s cannot be resumed from: %w", path, err)
 		}
-		warn(fmt.Sprintf("%s cannot be resumed from: %v; trying the one before", path, err))
 	}
 	if len(updates) > 0 {
 		return "", nil, fmt.Errorf("%s: none of its %d checkpoints can be read: remove them to begin anew", dir, len(updates))
 	}
 	return "", nil, nil
+}
+
+// damage is the fault of a state file that no other memory, user or version reads better.
+type damage struct{ error }
+
+// readState reads a state file that can be resumed from.
+func readState(path string) ([]byte, error) {
+	f, err := memory.OpenRegular(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &damage{errors.New("it has no " + stateFile)}
+	case err != nil:
+		return nil, err
+	}
+	defer f.Close()
+	data, err := memory.ReadAll(f, f.Size())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", stateFile, err)
+	}
+	_, _, err = decodeState(data)
+	switch {
+	case errors.Is(err, memory.ErrBudget), errors.Is(err, errFormat):
+		return nil, fmt.Errorf("%s: %w", stateFile, err)
+	case err != nil:
+		return nil, &damage{fmt.Errorf("%s: %w", stateFile, err)}
+	}
+	return data, nil
 }
 
 // programSetting is the digest of the programs, which differ where other settings do, or the compiler. memorySetting counts only where they do: a step that

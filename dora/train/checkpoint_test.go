@@ -94,7 +94,7 @@ func TestOldCheckpointsAreRemoved(t *testing.T) {
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, checkpointName(25)+partial), 0o755))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "update-mine"), 0o755))
-	require.NoError(t, prune(dir, 1000000, 2))
+	require.NoError(t, prune(dir, 2))
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	var names []string
@@ -102,10 +102,7 @@ func TestOldCheckpointsAreRemoved(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	assert.Equal(t, []string{"update-000015", "update-000020", "update-mine"}, names)
-	require.NoError(t, prune(dir, 15, 1)) // of a run that was resumed from 10, as 20 was damaged: 15 is all it has
-	assert.DirExists(t, filepath.Join(dir, checkpointName(15)))
-	require.NoError(t, writeCheckpoint(dir, 18, nil, stateOf(t, 18, 0)))
-	require.NoError(t, prune(dir, 18, 1))
+	require.NoError(t, prune(dir, 1))
 	assert.NoDirExists(t, filepath.Join(dir, checkpointName(15)))
 }
 

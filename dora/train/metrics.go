@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // Record is a line of metrics.jsonl: of an update, or of an evaluation after it.
@@ -45,7 +46,7 @@ const metricsFile = "metrics.jsonl"
 // readMetrics are the records of a directory up to an update. What was written after the last checkpoint is computed again.
 func readMetrics(dir string, update int) ([]Record, error) {
 	path := filepath.Join(dir, metricsFile)
-	data, err := os.ReadFile(path)
+	data, err := memory.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -53,11 +55,9 @@ func (r *run) prepare(ctx context.Context) error {
 		if path == "" {
 			continue
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
+		if digests[flag], err = digestOf(path); err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
-		digests[flag] = fmt.Sprintf("%x", sha256.Sum256(data))
 	}
 	settings := r.opt.settings(r.group.Size())
 	maps.Copy(settings, digests)
@@ -92,6 +92,18 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	return r.start(ctx, settings, state)
+}
+
+// digestOf is the digest of a file's contents, as text.
+func digestOf(path string) (string, error) {
+	f, err := memory.OpenRegular(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 func (r *run) load(path string) (*onnx.Model, error) {
@@ -323,12 +335,19 @@ func (r *run) start(ctx context.Context, settings map[string]string, state []byt
 	if err := r.same(pos.Settings, settings); err != nil {
 		return err
 	}
+	if pos.Epoch > r.opt.Epochs || pos.Batch >= r.each {
+		return fmt.Errorf("--resume: %s is at batch %d of epoch %d, and there are %d epochs of %d batches: "+
+			"remove it to go on from the one before", checkpointName(pos.Update), pos.Batch, pos.Epoch, r.opt.Epochs, r.each)
+	}
 	if err := r.trainer.Restore(snapshot); err != nil {
-		return fmt.Errorf("--resume: %w", err)
+		return fmt.Errorf("--resume: %s: %w: remove it to go on from the one before", checkpointName(pos.Update), err)
 	}
 	r.pos, r.pos.Ranks, r.written = pos, r.group.Size(), pos.Update
 	if !r.first() {
 		return nil
+	}
+	if err := setAside(r.opt.Output, pos.Update); err != nil {
+		return err
 	}
 	path := filepath.Join(r.opt.Output, bestFile)
 	if pos.BestFile == nil {

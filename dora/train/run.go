@@ -348,7 +348,7 @@ func (r *run) writeCheckpoint() error {
 		return err
 	}
 	r.written = r.pos.Update
-	return errors.Join(prune(r.opt.Output, r.pos.Update, r.opt.Keep), r.report())
+	return errors.Join(prune(r.opt.Output, r.opt.Keep), r.report())
 }
 
 // finish writes what training came to.
