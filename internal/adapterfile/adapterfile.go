@@ -177,14 +177,18 @@ func (a *File) Encode() ([]byte, error) {
 }
 
 // Save writes the adapter's file, whole or not at all. A file called adapter_model.safetensors gets PEFT's
-// adapter_config.json beside it.
+// adapter_config.json beside it, and is refused where PEFT would read something else.
 func (a *File) Save(path string) error {
 	data, err := a.Encode()
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if filepath.Base(path) == peftModel {
-		if err := atomicfile.WriteJSON(filepath.Join(filepath.Dir(path), PEFTFile), a.config()); err != nil {
+		c, err := a.config()
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if err := atomicfile.WriteJSON(filepath.Join(filepath.Dir(path), PEFTFile), c); err != nil {
 			return err
 		}
 	}
@@ -232,7 +236,7 @@ func decode(f *safetensors.File, path string, m Model) (*File, error) {
 	for _, name := range slices.Sorted(maps.Keys(f.Tensors)) {
 		module, suffix, ok := Split(name)
 		if !ok {
-			return nil, fmt.Errorf("tensor %q is none of an adapter: want names ending in %s, %s or %s", name, suffixA, suffixB, suffixM)
+			return nil, notOfAnAdapter(name)
 		}
 		i := slices.IndexFunc(m.Layers, func(l *Layer) bool { return l.Module == module })
 		if i < 0 {

@@ -27,10 +27,7 @@ type config struct {
 	Targets      any               `json:"target_modules"`
 	RankPattern  patterns[int]     `json:"rank_pattern"`
 	AlphaPattern patterns[float64] `json:"alpha_pattern"`
-
-	Init  any  `json:"init_lora_weights,omitempty"`
-	QA    bool `json:"use_qalora,omitempty"`
-	ALoRA any  `json:"alora_invocation_tokens,omitempty"`
+	Init         any               `json:"init_lora_weights,omitempty"`
 }
 
 // patterns are values by patterns of module names, in the order of the file.
@@ -139,26 +136,44 @@ func patternsOf[V comparable](modules []string, values []V, otherwise V) pattern
 	return p
 }
 
-// config describes the adapter to PEFT: the first layer's rank and alpha, and those that differ.
-func (a *File) config() *config {
+// config describes the adapter to PEFT: the first layer's rank and alpha, and those that differ. Layers that PEFT would
+// take for others are errors: it leaves out tensors that it has no place for without a word.
+func (a *File) config() (*config, error) {
 	c := &config{PeftType: "LORA", Base: a.Base, Bias: "none"}
 	var targets []string
 	var ranks []int
 	var alphas []float64
-	for _, l := range a.Entries {
-		if l.Kind == Magnitude {
-			continue // PEFT has no such kind
+	for i, l := range a.Entries {
+		if why := l.foreignToPEFT(a.Entries[0]); why != "" {
+			return nil, fmt.Errorf("layer %q: %s: give the file another name than %s, or make the adapter without such layers",
+				l.Module, why, peftModel)
+		}
+		if i == 0 {
+			c.Rank, c.Alpha, c.RS, c.DoRA = l.Rank, l.Alpha, l.RS, l.Kind == DoRA
 		}
 		targets, ranks, alphas = append(targets, l.Module), append(ranks, l.Rank), append(alphas, l.Alpha)
-		if c.Rank == 0 {
-			c.Rank, c.Alpha, c.RS = l.Rank, l.Alpha, l.RS
-		}
-		c.DoRA = c.DoRA || l.Kind == DoRA
 	}
 	c.Targets = targets
 	c.RankPattern, c.AlphaPattern = patternsOf(targets, ranks, c.Rank), patternsOf(targets, alphas, c.Alpha)
-	return c
+	return c, nil
 }
+
+// foreignToPEFT is why PEFT cannot have the layer in one adapter with the first one, or "".
+func (l *Entry) foreignToPEFT(first Entry) string {
+	switch {
+	case l.Kind == Magnitude:
+		return "PEFT has no adapters of kind magnitude"
+	case l.Group > 1:
+		return groupsInPEFT
+	case l.Kind != first.Kind || l.RS != first.RS:
+		return fmt.Sprintf("in PEFT all layers have one kind and one scaling, those of layer %q", first.Module)
+	}
+	return ""
+}
+
+// groupsInPEFT is why its adapters of grouped convolutions and ours differ: lora_A [r, in, taps…] has no groups there
+// (_ConvNd.update_layer of peft/tuners/lora/layer.py), so that B·A is not of the weight's shape.
+const groupsInPEFT = "PEFT's lora_A of a grouped convolution reads the channels of all groups, which its weight cannot"
 
 // readConfig reads PEFT's settings.
 func readConfig(path string) (*config, error) {
@@ -176,28 +191,32 @@ func readConfig(path string) (*config, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	if err := checkSettings(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	return c, nil
 }
 
-// changesBase are the beginnings of init_lora_weights that subtract the first adapter from the base weights.
-var changesBase = []string{"pissa", "olora", "corda", "loftq", "lora_ga"}
+// initializations are the values of init_lora_weights that leave the base weights alone.
+var initializations = []any{nil, true, false, "gaussian", "eva", "orthogonal", "mica"}
 
-// check refuses settings under which a layer is not W + s·B·A of the base.
+// check refuses what is no LoRA, and what starts by subtracting the first adapter from the base weights, or rounds them: PiSSA,
+// OLoRA, CorDA, LoRA-GA, LoftQ.
 func (c *config) check() error {
 	if c.PeftType != "LORA" {
 		return fmt.Errorf("peft_type %q, only LORA is supported", c.PeftType)
 	}
-	if c.QA || c.ALoRA != nil {
-		return errors.New("use_qalora and alora_invocation_tokens are not supported: train the adapter without them")
-	}
-	kind, _ := c.Init.(string)
-	for _, k := range changesBase {
-		if strings.HasPrefix(strings.ToLower(kind), k) {
-			return fmt.Errorf("init_lora_weights %q changes the base weights: save the adapter as one of the unchanged base, "+
-				"with path_initial_model_for_weight_conversion of save_pretrained", kind)
+	for _, known := range initializations {
+		if c.Init == known {
+			return nil
 		}
 	}
-	return nil
+	kind := fmt.Sprint(c.Init)
+	if strings.EqualFold(kind, "loftq") {
+		return fmt.Errorf("init_lora_weights %q rounds the base weights: %s", kind, mergeInPEFT)
+	}
+	return fmt.Errorf("init_lora_weights %q changes the base weights: save the adapter as one of the unchanged base, with "+
+		"path_initial_model_for_weight_conversion of save_pretrained, or %s", kind, mergeInPEFT)
 }
 
 // layer fills in what PEFT's settings say of a layer.
@@ -211,6 +230,9 @@ func (c *config) layer(l *Entry, tensors map[string]safetensors.Tensor) (err err
 	}
 	if l.Alpha, err = c.AlphaPattern.of(l.Module, c.Alpha); err != nil {
 		return fmt.Errorf("%s: alpha_pattern: %w", PEFTFile, err)
+	}
+	if l.Group > 1 {
+		return fmt.Errorf("layer %q: %s: leave it out with exclude_modules", l.Module, groupsInPEFT)
 	}
 	for name, t := range tensors {
 		module, suffix, _ := Split(name)

@@ -138,31 +138,125 @@ func TestRead_TensorsWithAdapterName(t *testing.T) {
 	_, err = Read(peftFolder(t, settings, tensors), layers("fc"))
 	assert.ErrorContains(t, err, "lora_A has rank 3, adapter_config.json says 2")
 	tensors[Prefix+"fc.lora_A.default.weight"] = f32Tensor(2, 8)
-	tensors[Prefix+"fc.lora_B.bias"] = f32Tensor(8)
-	_, err = Read(peftFolder(t, settings, tensors), layers("fc"))
-	assert.ErrorContains(t, err, "is none of an adapter")
 }
 
 func TestRead_PEFTSettingsThatChangeTheLayerAreRefused(t *testing.T) {
 	tensors := map[string]safetensors.Tensor{
 		Prefix + "fc.lora_A.weight": f32Tensor(2, 8), Prefix + "fc.lora_B.weight": f32Tensor(8, 2),
 	}
+	const merge = mergeInPEFT
 	for setting, want := range map[string]string{
-		`"init_lora_weights": "pissa_niter_16"`:       `init_lora_weights "pissa_niter_16" changes the base weights`,
-		`"init_lora_weights": "olora"`:                `init_lora_weights "olora" changes the base weights`,
-		`"use_qalora": true`:                          "use_qalora and alora_invocation_tokens are not supported",
-		`"alora_invocation_tokens": [1]`:              "use_qalora and alora_invocation_tokens are not supported",
-		`"alpha_pattern": {"(?!x)fc": 1}`:             `alpha_pattern: pattern "(?!x)fc" cannot be matched`,
-		`"rank_pattern": ["fc"]`:                      "want an object of patterns",
-		`"init_lora_weights": true`:                   "",
-		`"init_lora_weights": "gaussian"`:             "",
-		`"alpha_pattern": null, "rank_pattern": null`: "",
+		`"init_lora_weights": "pissa"`:          `init_lora_weights "pissa" changes the base weights`,
+		`"init_lora_weights": "pissa_niter_16"`: `init_lora_weights "pissa_niter_16" changes the base weights`,
+		`"init_lora_weights": "OLoRA"`:          `init_lora_weights "OLoRA" changes the base weights`,
+		`"init_lora_weights": "corda"`:          `"corda" changes the base weights: save the adapter as one of the unchanged base`,
+		`"init_lora_weights": "lora_ga"`:        `init_lora_weights "lora_ga" changes the base weights`,
+		`"init_lora_weights": "loftq"`:          `init_lora_weights "loftq" rounds the base weights: ` + merge,
+		`"init_lora_weights": "newer"`:          `init_lora_weights "newer" changes the base weights`,
+		`"init_lora_weights": {"a": 1}`:         `changes the base weights`,
+		`"use_qalora": true`:                    "use_qalora true: inputs are pooled: train without it",
+		`"alora_invocation_tokens": [1]`:        "alora_invocation_tokens [1]: the adapter acts on some tokens only",
+		`"modules_to_save": ["head"]`:           `modules_to_save ["head"]: whole modules were trained: ` + merge,
+		`"lora_bias": true`:                     "lora_bias true: lora_B has a bias: train without it, or " + merge,
+		`"trainable_token_indices": [5]`:        "trainable_token_indices [5]: rows of an embedding were trained: " + merge,
+		`"layer_replication": [[0, 2], [1, 2]]`: "layers of the base are repeated: " + merge,
+		`"target_parameters": ["w"]`:            "parameters were adapted that are no layer's weight: " + merge,
+		`"use_bdlora": {"nblocks": 2}`:          "A or B is block diagonal",
+		`"kasa_config": {"beta": 1}`:            "the base weights lose singular values",
+		`"use_newer": true`:                     "use_newer true: an unknown setting may change what layers compute",
+		`"alpha_pattern": {"(?!x)fc": 1}`:       `alpha_pattern: pattern "(?!x)fc" cannot be matched`,
+		`"rank_pattern": ["fc"]`:                "want an object of patterns",
 	} {
-		_, err := Read(peftFolder(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 8, `+setting+`}`, tensors), layers("fc"))
-		if want == "" {
-			assert.NoError(t, err, setting)
-		} else {
-			assert.ErrorContains(t, err, want, setting)
+		path := peftFolder(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 8, `+setting+`}`, tensors)
+		_, err := Read(path, layers("fc"))
+		assert.ErrorContains(t, err, want, setting)
+		assert.ErrorContains(t, err, PEFTFile, setting)
+	}
+	for _, setting := range []string{
+		`"init_lora_weights": true`, `"init_lora_weights": false`, `"init_lora_weights": null`, `"init_lora_weights": "mica"`,
+		`"init_lora_weights": "gaussian"`, `"init_lora_weights": "eva", "eva_config": {"rho": 2.0}`,
+		`"alpha_pattern": null, "rank_pattern": null`, `"modules_to_save": null, "lora_bias": false, "use_newer": false`,
+		`"modules_to_save": [], "use_newer": {}`, `"bias": "all", "qalora_group_size": 16, "megatron_core": "megatron.core"`,
+	} {
+		path := peftFolder(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 8, `+setting+`}`, tensors)
+		_, err := Read(path, layers("fc"))
+		assert.NoError(t, err, setting)
+	}
+}
+
+// Tensors that PEFT writes beside adapters of weights, where its settings do not tell of them.
+func TestRead_PEFTTensorsOfOtherKindsAreRefused(t *testing.T) {
+	for name, want := range map[string]string{
+		"fc.lora_B.bias":                             "lora_bias gave lora_B a bias",
+		"fc.base_layer.bias":                         `bias "all" or "lora_only" trained it: train with bias "none"`,
+		"norm.bias":                                  `bias "all" or "lora_only" trained it`,
+		"head.weight":                                "modules_to_save or save_embedding_layers keeps a whole weight",
+		"head.modules_to_save.default.weight":        "modules_to_save or save_embedding_layers keeps a whole weight",
+		"embed.lora_embedding_A":                     "it adapts an embedding",
+		"embed.token_adapter.trainable_tokens_delta": "trainable_token_indices trained rows of an embedding",
+		"fc.lora_diag":                               "want names ending in .lora_A.weight",
+	} {
+		path := peftFolder(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 8}`, map[string]safetensors.Tensor{
+			Prefix + "fc.lora_A.weight": f32Tensor(2, 8), Prefix + "fc.lora_B.weight": f32Tensor(8, 2),
+			Prefix + name: f32Tensor(8),
+		})
+		_, err := Read(path, layers("fc"))
+		assert.ErrorContains(t, err, peftModel+`: tensor "`+Prefix+name+`"`)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// PEFT's lora_A of a grouped convolution is [r, in, taps…], ours [r, in/g, taps…]; and PEFT has neither magnitudes alone nor
+// two kinds of layers in an adapter.
+func TestPEFT_LayersThatItHasOtherwiseAreRefused(t *testing.T) {
+	m := layers("conv", "fc", "norm")
+	m.Layers[0].Group, m.Layers[0].Row, m.Layers[0].Taps = 2, 4*9, []int{3, 3}
+	grouped := map[string]safetensors.Tensor{
+		Prefix + "conv.lora_A.weight": f32Tensor(2, 8, 3, 3), Prefix + "conv.lora_B.weight": f32Tensor(8, 1, 1, 1),
+	}
+	const settings = `{"peft_type": "LORA", "r": 2, "lora_alpha": 8}`
+	for range 2 { // lora_A as PEFT has it, and of the shape that ours has
+		_, err := Read(peftFolder(t, settings, grouped), m)
+		assert.ErrorContains(t, err, `layer "conv": PEFT's lora_A of a grouped convolution reads the channels of all groups, `+
+			`which its weight cannot: leave it out with exclude_modules`)
+		grouped[Prefix+"conv.lora_A.weight"] = f32Tensor(2, 4, 3, 3)
+	}
+
+	part := func(kind Kind, l *Layer) *Part {
+		p := &Part{Kind: kind, M: make([]float32, 8)}
+		if kind != Magnitude {
+			p.Rank, p.Alpha = 2, 1
+			p.A, p.B = make([]float32, 2*l.Row), make([]float32, 2*8/l.Group)
 		}
+		if kind == LoRA {
+			p.M = nil
+		}
+		return p
+	}
+	for _, c := range []struct {
+		layer int
+		kind  Kind
+		rs    bool
+		want  string
+	}{
+		{0, DoRA, false, `layer "conv": PEFT's lora_A of a grouped convolution`},
+		{2, Magnitude, false, `layer "norm": PEFT has no adapters of kind magnitude: give the file another name than ` + peftModel},
+		{2, LoRA, false, `layer "norm": in PEFT all layers have one kind and one scaling, those of layer "fc"`},
+		{2, DoRA, true, `layer "norm": in PEFT all layers have one kind and one scaling, those of layer "fc"`},
+		{2, DoRA, false, ""},
+	} {
+		a := &File{Base: m.Base, Labels: map[string]string{}, Entries: []Entry{{Layer: m.Layers[1], Part: part(DoRA, m.Layers[1])}}}
+		a.Entries = append(a.Entries, Entry{Layer: m.Layers[c.layer], Part: part(c.kind, m.Layers[c.layer])})
+		a.Entries[1].RS = c.rs
+		path := filepath.Join(t.TempDir(), peftModel)
+		err := a.Save(path)
+		if c.want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		assert.ErrorContains(t, err, path+": "+c.want)
+		assert.NoFileExists(t, path)
+		assert.NoFileExists(t, filepath.Join(filepath.Dir(path), PEFTFile))
+		require.NoError(t, a.Save(filepath.Join(t.TempDir(), "a.safetensors")))
 	}
 }
