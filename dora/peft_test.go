@@ -3,6 +3,8 @@ package dora
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/adapterfile"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -27,9 +30,7 @@ func TestLayersArePEFTs(t *testing.T) {
 				Loss              float64
 				Gradients, Merged map[string][]float64
 			}
-			text, err := os.ReadFile(filepath.Join(dir, "golden.json"))
-			require.NoError(t, err)
-			require.NoError(t, json.Unmarshal(text, &want))
+			readJSON(t, filepath.Join(dir, "golden.json"), &want)
 			file, err := onnx.Load(filepath.Join(dir, "model.onnx"))
 			require.NoError(t, err)
 			m, err := Open(file, onnx.ImportOptions{})
@@ -81,4 +82,55 @@ func TestLayersArePEFTs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLayersArePEFTs_ByOtherSettings: settings that scale layers alike, or say what tensors and the ONNX file say already, give
+// the merged weights that PEFT recorded. Rank 2 and alpha 3 scale by 3/2, as √2·3/2 does by use_rslora.
+func TestLayersArePEFTs_ByOtherSettings(t *testing.T) {
+	for name, change := range map[string]map[string]any{
+		"use_rslora":          {"use_rslora": true, "lora_alpha": 3 / math.Sqrt2},
+		"alpha_pattern":       {"lora_alpha": 7, "alpha_pattern": map[string]float64{`conv\d`: 3, `(fc1|fc2)`: 3, "fc.*": 9}},
+		"rslora by pattern":   {"use_rslora": true, "lora_alpha": 7, "alpha_pattern": map[string]float64{".*": 3 / math.Sqrt2}},
+		"rank_pattern":        {"r": 5, "rank_pattern": map[string]int{"conv[12]": 2, "conv3": 2, "fc": 9, "fc.": 2}},
+		"fan_in_fan_out":      {"fan_in_fan_out": true},
+		"layers_to_transform": {"layers_to_transform": []int{0}, "layers_pattern": "blocks"},
+		"exclude_modules":     {"exclude_modules": []string{"fc3"}},
+		"bias":                {"bias": "all"},
+		"eva":                 {"init_lora_weights": "eva", "eva_config": map[string]any{"rho": 2}},
+	} {
+		for _, kind := range []string{"dora", "lora"} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				from, to := filepath.Join("testdata", "layers", kind), t.TempDir()
+				require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+				var config map[string]any
+				readJSON(t, filepath.Join(from, adapterfile.PEFTFile), &config)
+				maps.Copy(config, change)
+				text, err := json.Marshal(config)
+				require.NoError(t, err)
+				require.NoError(t, os.WriteFile(filepath.Join(to, adapterfile.PEFTFile), text, 0o666))
+				file, err := onnx.Load(filepath.Join(to, "model.onnx"))
+				require.NoError(t, err)
+				m, err := Open(file, onnx.ImportOptions{})
+				require.NoError(t, err)
+				a, err := Load(filepath.Join(to, "adapter_model.safetensors"), m)
+				require.NoError(t, err)
+				var want struct{ Merged map[string][]float64 }
+				readJSON(t, filepath.Join(from, "golden.json"), &want)
+				require.Len(t, a.Layers, len(want.Merged))
+				for _, l := range a.Layers {
+					rows, err := l.MergedRows()
+					require.NoError(t, err)
+					require.Len(t, rows, len(want.Merged[l.Module]))
+					assert.Less(t, missed(want.Merged[l.Module], rows), 1e-6, l.Module)
+				}
+			})
+		}
+	}
+}
+
+func readJSON(t *testing.T, path string, to any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, to))
 }
