@@ -137,3 +137,57 @@ func FuzzDecodeState(f *testing.F) {
 		require.Equal(t, s, r)
 	})
 }
+
+// TestResume_KeepsADamagedCheckpoint under another name, where training makes the checkpoint again.
+func TestResume_KeepsADamagedCheckpoint(t *testing.T) {
+	opt := lessonsOf(t, 12)
+	opt.Epochs, opt.Val, opt.CheckpointEvery, opt.Keep = 1, 0, 1, 9
+	result, err := Run(t.Context(), opt, alone(t))
+	require.NoError(t, err)
+	last := filepath.Join(opt.Output, checkpointName(result.Updates))
+	require.NoError(t, os.Truncate(filepath.Join(last, stateFile), 1000))
+	opt.Resume = true
+	var said []string
+	opt.Message = func(text string) { said = append(said, text) }
+	again, err := Run(t.Context(), opt, alone(t))
+	require.NoError(t, err)
+	require.Equal(t, result.Updates, again.Updates)
+	require.Contains(t, said[0], last+" cannot be resumed from: state.safetensors: ")
+	damaged, err := os.ReadFile(filepath.Join(last+setAsideSuffix, stateFile))
+	require.NoError(t, err)
+	require.Len(t, damaged, 1000)
+	_, err = readState(filepath.Join(last, stateFile))
+	require.NoError(t, err)
+}
+
+// TestResume_RefusesPositionsOutsideTheTraining, as of a state file that somebody wrote.
+func TestResume_RefusesPositionsOutsideTheTraining(t *testing.T) {
+	opt := lessonsOf(t, 12)
+	opt.Epochs, opt.Val, opt.CheckpointEvery = 1, 0, 1
+	result, err := Run(t.Context(), opt, alone(t))
+	require.NoError(t, err)
+	path := filepath.Join(opt.Output, checkpointName(result.Updates), stateFile)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	opt.Resume = true
+	for want, change := range map[string]func(p *position, s *dora.Snapshot){
+		"is at batch 1000000000 of epoch 0": func(p *position, _ *dora.Snapshot) { p.Epoch, p.Batch = 0, 1e9 },
+		"is at batch 0 of epoch 7":          func(p *position, _ *dora.Snapshot) { p.Epoch, p.Batch = 7, 0 },
+		"bytes, this step's has": func(_ *position, s *dora.Snapshot) {
+			for name := range s.Kept {
+				s.Kept[name] = make([]byte, 1<<20)
+			}
+		},
+	} {
+		p, s, err := decodeState(whole)
+		require.NoError(t, err)
+		change(&p, &s)
+		data, err := encodeState(p, s)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, data, 0o644))
+		_, err = Run(t.Context(), opt, alone(t))
+		require.ErrorContains(t, err, "--resume: "+checkpointName(result.Updates))
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "remove it to go on from the one before")
+	}
+}
