@@ -10,6 +10,7 @@ optimisation, but for a detector. Data are drawn by SEED; shapes and attributes 
 import os
 import sys
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -28,6 +29,13 @@ def case(name, op, inputs, outputs=1, opset=17, domain=MICROSOFT, **attributes):
 class const:
     def __init__(self, value):
         self.value = np.asarray(value)
+
+
+class Typed(const):
+    """A constant of elements of 4 bits, by the name of their type."""
+
+    def __init__(self, values, name):
+        self.value = np.asarray(values).astype(getattr(ml_dtypes, name))
 
 
 def model(op, inputs, outputs, opset, domain, attributes):
@@ -235,6 +243,86 @@ def fill(rng):
         cases.append((name, m, {"x": f(7, 3), "y": f(2, 3)}))
     for x in (-2.0, 2.5, 3.25):
         cases.append((f"Loop_on_data_{x}", countdown(), {"x": np.array(x, np.float32)}))
+    block_weights(rng)
+    queries(rng)
+
+
+def block_weights(rng):
+    """Weights in blocks: zero points that are no codes, columns in another order, and rows of a table."""
+    f = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    u = lambda *shape: rng.integers(0, 256, shape, np.uint8)
+    scale = lambda *shape: (rng.random(shape) * 0.05 + 0.01).astype(np.float32)
+    for bits, block, k in ((4, 16, 80), (4, 32, 48), (2, 16, 40)):
+        n, count = 6, -(-k // block)
+        packed = [const(u(n, count, block * bits // 8)), const(scale(n, count))]
+        case(f"MatMulNBits_float_zero_{bits}_{k}", "MatMulNBits", [f(2, 3, k)] + packed + [const((rng.random((n, count)) * 2**bits).astype(np.float32))],
+             K=k, N=n, bits=bits, block_size=block)
+    # Beside g_idx, ONNX Runtime ignores zero points that are packed.
+    ordered = np.repeat(np.arange(3), 16).astype(np.int32)
+    for name, order, zero in (("ordered", ordered, True), ("reordered", rng.permutation(ordered), False), ("reordered_float_zero", rng.permutation(ordered), True)):
+        zeros = const((rng.random((5, 3)) * 16).astype(np.float32)) if zero else None
+        case(f"MatMulNBits_{name}", "MatMulNBits", [f(4, 48), const(u(5, 3, 8)), const(scale(5, 3)), zeros, const(order)], K=48, N=5, bits=4, block_size=16)
+
+    rows = np.array([[0, 3], [-1, 7]], np.int32)  # 7 is beyond the 6 rows
+    nibbles = lambda *shape: rng.integers(-8, 8, shape)
+    for name in ("int4", "uint4"):
+        low = 8 if name == "uint4" else 0
+        case(f"GatherBlockQuantized_{name}", "GatherBlockQuantized", [Typed(nibbles(6, 40) + low, name), rows, const(scale(6, 3)), Typed(nibbles(6, 3) + low, name)],
+             opset=21, block_size=16)
+        case(f"GatherBlockQuantized_{name}_columns", "GatherBlockQuantized", [Typed(nibbles(32, 6) + low, name), rows, const(scale(2, 6))],
+             opset=21, block_size=16, gather_axis=1, quantize_axis=0)
+        case(f"GatherBlockQuantized_{name}_same_axis", "GatherBlockQuantized", [Typed(nibbles(3, 40, 2) + low, name), rows, const(scale(3, 3, 2)), Typed(nibbles(3, 3, 2) + low, name)],
+             opset=21, block_size=16, gather_axis=1, quantize_axis=-2)
+    for bits in (2, 4, 8):
+        width = 48 * bits // 8
+        case(f"GatherBlockQuantized_{bits}_bits", "GatherBlockQuantized", [const(u(6, width)), rows, const(scale(6, 3))], opset=21, block_size=16, bits=bits)
+        case(f"GatherBlockQuantized_{bits}_bits_zero", "GatherBlockQuantized", [const(u(2, 3, width)), np.array([1], np.int64), const(scale(2, 3, 3)), const(u(2, 3, -(-3 * bits // 8)))],
+             opset=21, block_size=16, bits=bits, quantize_axis=2)
+    case("GatherBlockQuantized_half", "GatherBlockQuantized", [const(u(6, 16)), rows, const(scale(6, 2).astype(np.float16))], opset=21, block_size=16, bits=4)
+
+
+def queries(rng):
+    """GroupQueryAttention and RotaryEmbedding."""
+    f = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    i = lambda *values: np.array(values, np.int32)
+    heads, kv, d = 4, 2, 16
+    table = rng.random((40, 8)).astype(np.float32) * 6
+    angles = [const(np.cos(table)), const(np.sin(table))]
+
+    def query(name, batch, new, total, past=0, lengths=None, extra=(), packed=False, half=False, outputs=3, **attributes):
+        qkv = [f(batch, new, (heads + 2 * kv) * d), None, None] if packed else [f(batch, new, heads * d), f(batch, new, kv * d), f(batch, new, kv * d)]
+        cache = [f(batch, kv, past, d), f(batch, kv, past, d)] if past else [None, None]
+        inputs = qkv + cache
+        if half:
+            inputs = [x if x is None else x.astype(np.float16) for x in inputs]
+        lengths = i(*(lengths or [total - 1] * batch))
+        case("GroupQueryAttention_" + name, "GroupQueryAttention", inputs + [lengths, const(np.int32(total))] + list(extra), outputs,
+             num_heads=heads, kv_num_heads=kv, **attributes)
+
+    query("prompt", 2, 5, 5)
+    query("prompt_ragged", 2, 5, 5, lengths=[4, 2])
+    query("prompt_packed_rotary", 2, 5, 5, packed=True, extra=angles, do_rotary=1)
+    query("prompt_window_cap", 1, 7, 7, local_window_size=3, softcap=0.7)
+    query("prompt_in_longer_cache", 1, 5, 5, past=9, scale=0.4)
+    query("prompt_all_see_all", 2, 4, 4, lengths=[3, 2], causal=0)
+    query("prompt_sink_cap", 2, 4, 4, extra=[None] * 4 + [f(heads)], softcap=0.7)
+    query("prompt_smooth_half", 1, 4, 4, smooth_softmax=1, half=True)
+    query("prompt_bias_cap", 2, 4, 4, extra=[None] * 3 + [f(2, 1, 4, 4)], softcap=0.9)
+    query("prompt_positions", 2, 4, 4, extra=angles + [np.array([[3, 4, 5, 6], [1, 2, 3, 9]], np.int64)], do_rotary=1)
+    query("token", 2, 1, 9, past=8)
+    query("token_ragged_rotary", 2, 1, 6, past=8, lengths=[5, 3], extra=angles, do_rotary=1)
+    query("token_interleaved_packed", 1, 1, 6, past=5, packed=True, extra=angles, do_rotary=1, rotary_interleaved=1)
+    query("token_window_bias_sink", 2, 1, 8, past=8, lengths=[7, 4], extra=[None] * 3 + [f(1, heads, 1, 8), f(heads)], local_window_size=3)
+    query("token_positions", 2, 1, 6, past=5, extra=angles + [np.array([[7], [2]], np.int64)], do_rotary=1)
+    query("tokens_in_cache", 1, 3, 8, past=12, extra=angles, do_rotary=1, local_window_size=4)
+    query("tokens_behind_cache", 1, 3, 8, past=5, smooth_softmax=1)
+
+    positions = np.array([[0, 1, 2], [4, 5, 1]], np.int64)
+    case("RotaryEmbedding_contrib", "RotaryEmbedding", [f(2, 3, 64), positions] + angles)
+    case("RotaryEmbedding_contrib_offset", "RotaryEmbedding", [f(2, 3, 64), np.array([5], np.int64)] + angles, interleaved=1, scale=3.0)
+    case("RotaryEmbedding_contrib_heads", "RotaryEmbedding", [f(2, 4, 3, 16), positions] + angles, interleaved=1)
+    case("RotaryEmbedding_contrib_partial", "RotaryEmbedding", [f(2, 3, 96), positions] + angles, rotary_embedding_dim=16, num_heads=4)
+    case("RotaryEmbedding_contrib_half", "RotaryEmbedding", [f(2, 3, 64).astype(np.float16), positions] + [const(x.value.astype(np.float16)) for x in angles])
 
 
 def forest(rng, prefix, targets, trees=5, depth=4, low=-1.0, modes=("BRANCH_LEQ",), leaves=None):

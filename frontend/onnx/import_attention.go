@@ -258,10 +258,20 @@ func rotaryEmbedding(s *site) {
 		}
 		return s.wide(s.unsqueeze(c, 2))
 	}
-	cos, sin := cache(1), cache(2)
+	y := s.rotated(h, cache(1), cache(2), s.bool("interleaved", false))
+	if packed {
+		s.out(0, s.reshape(y, x.Type.Shape...))
+		return
+	}
+	s.out(0, s.swapAxes(y, 1, 2))
+}
+
+// rotated turns pairs of the first elements of heads [B,S,H,D] by angles whose cosines and sines are [B,S,1,R/2], with R at
+// most D: elements 2i and 2i+1 of interleaved pairs, else i and i+R/2.
+func (s *site) rotated(h, cos, sin *ir.Value, interleaved bool) *ir.Value {
+	width, dim := h.Type.Shape[3], 2*cos.Type.Shape[3]
 	turn := s.wide(s.part(h, 3, 0, dim))
-	interleaved := s.bool("interleaved", false)
-	var x1, x2 *ir.Value
+	var x1, x2, y *ir.Value
 	if interleaved {
 		pairs := s.reshape(turn, append(slices.Clone(turn.Type.Shape[:3]), dim/2, 2)...)
 		x1, x2 = s.index(pairs, 4, 0), s.index(pairs, 4, 1)
@@ -269,21 +279,16 @@ func rotaryEmbedding(s *site) {
 		x1, x2 = s.part(turn, 3, 0, dim/2), s.part(turn, 3, dim/2, dim/2)
 	}
 	re, im := s.eval("x*y - z*u", cos, x1, sin, x2), s.eval("x*y + z*u", sin, x1, cos, x2)
-	var y *ir.Value
 	if interleaved {
 		y = s.reshape(s.concat(4, s.unsqueeze(re, 4), s.unsqueeze(im, 4)), turn.Type.Shape...)
 	} else {
 		y = s.concat(3, re, im)
 	}
-	y = s.cast(y, x.Type.DType)
+	y = s.cast(y, h.Type.DType)
 	if dim < width {
 		y = s.concat(3, y, s.part(h, 3, dim, width-dim))
 	}
-	if packed {
-		s.out(0, s.reshape(y, x.Type.Shape...))
-		return
-	}
-	s.out(0, s.swapAxes(y, 1, 2))
+	return y
 }
 
 // linearAttention unrolls the recurrence over the tokens, in the wide type.

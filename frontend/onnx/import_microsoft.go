@@ -31,6 +31,9 @@ var microsoftOperators = []operator{
 	{domain: microsoft, name: "MatMulNBits", since: 1, convert: matMulNBits},
 	{domain: microsoft, name: "Attention", since: 1, convert: packedAttention},
 	{domain: microsoft, name: "MultiHeadAttention", since: 1, convert: multiHeadAttention},
+	{domain: microsoft, name: "GroupQueryAttention", since: 1, shapes: []int{6}, convert: groupQueryAttention},
+	{domain: microsoft, name: "GatherBlockQuantized", since: 1, convert: gatherBlockQuantized},
+	{domain: microsoft, name: "RotaryEmbedding", since: 1, convert: microsoftRotaryEmbedding},
 }
 
 // apply converts an operator of ai.onnx, of the newest opset, as a part of this node, and returns its first output.
@@ -199,48 +202,4 @@ func (s *site) activated(op string, attrs []Attr, y *ir.Value) *ir.Value {
 	}
 	s.refuse("save it without fused activations", "activation %q is not supported", op)
 	return nil
-}
-
-// matMulNBits multiplies by weights [N,K] of 2, 4 or 8 bits, stored in blocks along K that share a scale and a zero point. Bytes
-// hold the elements of a row from the low bits up, as ONNX packs them, so that the file's bytes are the tensor.
-func matMulNBits(s *site) {
-	x := s.in(0)
-	n, k, block := s.int("N", 0), s.int("K", 0), s.int("block_size", 0)
-	d, ok := map[int]ir.DType{2: ir.Uint2, 4: ir.Uint4, 8: ir.Uint8}[s.int("bits", 4)]
-	switch {
-	case !ok:
-		s.refuse("quantise to 4 or 8 bits", "bits=%d is not supported", s.int("bits", 4))
-	case n < 1 || k < 1 || block < 1 || block*d.Bits()%8 != 0:
-		s.fail("N=%d, K=%d, block_size=%d", n, k, block)
-	case s.opt(4) != nil:
-		s.refuse("quantise without reordering (act_order)", "g_idx is not supported")
-	}
-	blocks := (k + block - 1) / block
-	perByte := 8 / d.Bits()
-	// unpacked is a constant of bytes as numbers of d, cut to n rows of count.
-	unpacked := func(i, stored, count int) *ir.Value {
-		s.in(i)
-		t := s.known(i, "packed weights")
-		if t.DType != ir.Uint8 || t.Numel() != n*stored/perByte {
-			s.fail("input %d is %v, want %d bytes for N=%d, K=%d", i, t.Type, n*stored/perByte, n, k)
-		}
-		return s.part(s.constant(&ir.Tensor{Type: ir.T(d, n, stored), Data: t.Dense()}), 1, 0, count)
-	}
-	w := unpacked(1, blocks*block, k)
-	scale := s.wide(s.reshape(s.in(2), n, blocks))
-	var zero *ir.Value
-	switch z := s.opt(3); {
-	case z == nil:
-		zero = s.fill(d, float64(int(1)<<(d.Bits()-1)), n, blocks)
-	case z.Type.DType.IsFloat():
-		s.refuse("quantise with integer zero points", "zero points of type %v are not supported", z.Type.DType)
-	default:
-		zero = unpacked(3, (blocks+perByte-1)/perByte*perByte, blocks)
-	}
-	w = s.add("DequantizeLinear", ir.Attrs{"to": scale.Type.DType, "axis": 1, "block": block}, w, scale, zero)
-	y := s.add("MatMul", ir.Attrs{"transB": true}, s.wide(x), w)
-	if bias := s.opt(5); bias != nil {
-		y = s.op("Add", y, s.wide(bias))
-	}
-	s.out(0, s.cast(y, x.Type.DType))
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/nodecases"
 	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 var update = flag.Bool("update", false, "record ONNX Runtime's outputs again")
@@ -52,8 +54,8 @@ func pass(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestMicrosoftOperators holds operators of com.microsoft, and those of trees and linear models, to what ONNX Runtime computed
-// when the cases were recorded. Every operator that is converted has a case.
+// TestMicrosoftOperators holds operators of com.microsoft, and those of trees and linear models, to what ONNX Runtime
+// computed when the cases were recorded. Every operator that is converted has a case.
 func TestMicrosoftOperators(t *testing.T) {
 	if *update {
 		pack(t, byONNXRuntime(t, "1"), recorded)
@@ -124,4 +126,34 @@ func unpacked(t *testing.T, path string) string {
 		require.NoError(t, os.WriteFile(to, data, 0o644))
 	}
 	return dir
+}
+
+// TestMicrosoftOperators_InF16 holds attention with caches and weights in blocks, compiled for fp16, to what ONNX
+// Runtime computed in f32: products of operands with 11 bits, and caches kept in f16.
+func TestMicrosoftOperators_InF16(t *testing.T) {
+	dir := unpacked(t, recorded)
+	var dirs []string
+	for _, pattern := range []string{"GroupQueryAttention_*", "RotaryEmbedding_*", "GatherBlockQuantized_*", "MatMulNBits_*"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, found, pattern)
+		dirs = append(dirs, found...)
+	}
+	worst := 0.
+	results, err := Run(context.Background(), dirs, Options{Open: checked, Precision: "fp16", Workers: 1,
+		Compare: func(c *nodecases.Case, got, want *ir.Tensor) error {
+			off := relativeL2(got, want)
+			worst = max(worst, off)
+			if bound := 4.9e-4; !(off <= bound) {
+				return fmt.Errorf("relative L2 is %.3g, want at most %.3g", off, bound)
+			}
+			return nil
+		}})
+	require.NoError(t, err)
+	for _, r := range results {
+		if r.Outcome != Passed {
+			t.Errorf("%s %s: %v", r.Name, r.Outcome, r.Err)
+		}
+	}
+	t.Logf("the worst of %d is %.3g", len(results), worst)
 }
