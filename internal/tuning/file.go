@@ -91,21 +91,27 @@ func Read(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var version struct{ Format int }
-	if err := memory.Unmarshal(raw, &version); err != nil {
-		return nil, fmt.Errorf("%s: not a tuning file: %w", path, err)
-	}
-	if version.Format != Format {
-		return nil, fmt.Errorf("%s: a tuning file of format %d, and this version reads %d: tune again with --tune and another file", path, version.Format, Format)
-	}
-	f := &File{}
-	if err := memory.UnmarshalStrict(raw, f); err != nil {
-		return nil, fmt.Errorf("%s: not a tuning file: %w", path, err)
-	}
-	if err := f.check(); err != nil {
+	f, err := parse(raw)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, nil
+}
+
+func parse(raw []byte) (*File, error) {
+	var version struct{ Format int }
+	if err := memory.Unmarshal(raw, &version); err != nil {
+		return nil, fmt.Errorf("not a tuning file: %w", err)
+	}
+	if version.Format != Format {
+		return nil, fmt.Errorf("a tuning file of format %d, and this version reads %d: tune again with --tune and another file",
+			version.Format, Format)
+	}
+	f := &File{}
+	if err := memory.UnmarshalStrict(raw, f); err != nil {
+		return nil, fmt.Errorf("not a tuning file: %w", err)
+	}
+	return f, f.check()
 }
 
 // check says what no tuner writes.
