@@ -140,12 +140,7 @@ func (s *search) found() *Found {
 }
 
 func (s *search) problem(path string, err error) {
-	base := filepath.Base(path)
-	if m := flatFile.FindStringSubmatch(base); m != nil {
-		base = m[3]
-	}
-	role, suffix := roleOf(base)
-	s.problems = append(s.problems, Problem{path, err, role.log() && slices.Contains(suffixes[role], suffix)})
+	s.problems = append(s.problems, Problem{path, err, isLog(path)})
 }
 
 // scan looks through a directory, whose absolute path says what it is.
@@ -172,6 +167,8 @@ func (s *search) scan(ctx context.Context, dir, abs string) error {
 			id, _ := s.identify(abs)
 			s.add(id, Role(entry.Name()), aDirectory, path)
 		case entry.Type()&fs.ModeSymlink != 0 && s.seen(path):
+		case filepath.Ext(path) != "" && isLog(path):
+			s.problem(path, errors.New("it is a directory"))
 		default:
 			if err := s.scan(ctx, path, abs); err != nil {
 				return err
@@ -179,6 +176,16 @@ func (s *search) scan(ctx context.Context, dir, abs string) error {
 		}
 	}
 	return nil
+}
+
+// isLog reports whether a file's name is that of a log, alone or in a flat layout.
+func isLog(path string) bool {
+	base := filepath.Base(path)
+	if m := flatFile.FindStringSubmatch(base); m != nil {
+		base = m[3]
+	}
+	role, suffix := roleOf(base)
+	return role.log() && slices.Contains(suffixes[role], suffix)
 }
 
 // seen reports whether a link leads to where one led before, or to a directory that it is in.
