@@ -17,7 +17,16 @@ type ParseError struct {
 }
 
 func (e *ParseError) Error() string {
-	return fmt.Sprintf("ptx: line %d: %s: %s", e.Line, strings.TrimSpace(e.Text), e.Reason)
+	return fmt.Sprintf("ptx: line %d: %s: %s", e.Line, Shortened(strings.TrimSpace(e.Text)), Shortened(e.Reason))
+}
+
+// Shortened is a text as messages quote it: its first 200 bytes, where it is longer, without the rest of a character.
+func Shortened(text string) string {
+	const most = 200
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + " …"
 }
 
 // Parse is the inverse of Module.String. It takes the directives that String prints and the instructions of the table;

@@ -37,7 +37,7 @@ func (e *Error) Error() string {
 	if e.Line == 0 {
 		return e.Reason
 	}
-	return fmt.Sprintf("line %d: %s: %s", e.Line, strings.Join(strings.Fields(e.Text), " "), e.Reason)
+	return fmt.Sprintf("line %d: %s: %s", e.Line, ptx.Shortened(strings.Join(strings.Fields(e.Text), " ")), ptx.Shortened(e.Reason))
 }
 
 // Rewrite rewrites the kernels of a text that have one of the names, all without names. A kernel that is left out may hold anything.
