@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/safetensors"
 )
@@ -222,7 +223,7 @@ func decode(f *safetensors.File, path string, m Model) (*File, error) {
 		if base := f.Metadata[KeyBase]; base != m.Base {
 			return nil, fmt.Errorf("it belongs to another base: the adapter was made of %s, %s is %s", short(base), m.Name, short(m.Base))
 		}
-		if err := json.Unmarshal([]byte(text), &settings); err != nil {
+		if err := memory.Unmarshal([]byte(text), &settings); err != nil {
 			return nil, fmt.Errorf("metadata %s: %w", KeyLayers, err)
 		}
 	} else {

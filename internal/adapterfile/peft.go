@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/safetensors"
 )
 
@@ -177,7 +177,7 @@ const groupsInPEFT = "PEFT's lora_A of a grouped convolution reads the channels 
 
 // readConfig reads PEFT's settings.
 func readConfig(path string) (*config, error) {
-	data, err := os.ReadFile(path)
+	data, err := memory.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("it has no settings: neither metadata of spark-dora nor PEFT's %s beside it", PEFTFile)
 	}
@@ -185,7 +185,7 @@ func readConfig(path string) (*config, error) {
 		return nil, err
 	}
 	c := &config{}
-	if err := json.Unmarshal(data, c); err != nil {
+	if err := memory.Unmarshal(data, c); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := c.check(); err != nil {

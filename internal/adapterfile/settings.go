@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // mergeInPEFT is what helps where PEFT trained more than an adapter of the unchanged weights.
@@ -44,7 +46,7 @@ var refused = map[string]string{
 // not known and set to something.
 func checkSettings(data []byte) error {
 	var all map[string]json.RawMessage
-	if err := json.Unmarshal(data, &all); err != nil {
+	if err := memory.Unmarshal(data, &all); err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
