@@ -100,6 +100,7 @@ check-tools:
 	@case "$(PART)" in 1/1) ;; "") echo "skipped: the long tests (make test-full)";; \
 		*) echo "of the long tests part $(PART) was run, which the commit chose; make test-full runs all";; esac
 	@test -d $(SHARED)/models || echo "skipped: everything that needs the full-size models, in $(SHARED)/models"
+	@ls internal/gputest/testdata/vectors/*.npz >/dev/null 2>&1 || echo "skipped: the comparison with what GPUs computed, of which nothing was recorded (docs/gpu.md)"
 	@test -n "$$SPARK_NCCL" || echo "skipped: NCCL's own library, which SPARK_NCCL names (its stand-in is tested where gcc is)"
 	@for tool in zsh fish groff qemu-aarch64; do command -v $$tool >/dev/null || echo "skipped: what needs $$tool"; done
 	@test -n "$$CHROMIUM" || command -v chromium chromium-browser google-chrome headless-shell >/dev/null || echo "skipped: what the page of spark-run --view draws, which needs chromium"
