@@ -66,6 +66,108 @@ func TestWhatBoundsALaunch(t *testing.T) {
 	}
 }
 
+// byHand returns counts of one launch in which every number differs from every other, and what a profile makes of them.
+func byHand() (*emu.Counts, Counts) {
+	in := &emu.Counts{Kernel: "k", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}}
+	site := func(op string, s emu.Site) {
+		s.Instr = &ptx.Instr{Def: ptx.Lookup(op)}
+		in.Sites = append(in.Sites, s)
+	}
+	site("add.u32", emu.Site{Warps: 1, Lanes: 32})
+	site("fma.rn.f32", emu.Site{Warps: 2, Lanes: 50})
+	site("fma.rn.f32x2", emu.Site{Warps: 3, Lanes: 70})
+	site("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", emu.Site{Warps: 4, Lanes: 128})
+	site("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", emu.Site{Warps: 5, Lanes: 160})
+	site("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", emu.Site{Warps: 6, Lanes: 192})
+	site("ld.global.f32", emu.Site{Warps: 7, Lanes: 200, Sectors: 100, SectorBytes: 800, L2Sectors: 60})
+	site("st.global.f32", emu.Site{Warps: 8, Lanes: 240, Sectors: 20, SectorBytes: 640, L2Sectors: 20})
+	site("atom.global.add.f32", emu.Site{Warps: 9, Lanes: 11, Sectors: 5, SectorBytes: 44, L2Sectors: 5})
+	site("ld.shared.b32", emu.Site{Warps: 10, Lanes: 320, Wavefronts: 35, Conflicts: 25})
+	site("bar.sync", emu.Site{Warps: 12, Lanes: 384})
+	site("bra", emu.Site{Warps: 13, Lanes: 400, Divergent: 3})
+	in.Memories = []emu.Touched{
+		{ReadBytes: 700, WriteBytes: 640, ReadSectors: 30, WriteSectors: 20},
+		{ReadBytes: 1000, ReadSectors: 40, PrefetchSectors: 9, Constant: true},
+	}
+	const macs = 16 * 8 * 16 // of an mma
+	return in, Counts{
+		Instructions: map[string]int64{"integer": 1, "float": 2 + 3, "mma": 4 + 5 + 6, "load": 7 + 10, "store": 8, "atomic": 9,
+			"sync": 12, "control": 13},
+		Warp: 80, Thread: 2187, ActiveLanes: 2187. / 80, Divergent: 3,
+		MMA:  []MMA{{"m16n8k16.row.col.f32.bf16.bf16.f32", 5, 5 * macs}, {"m16n8k16.row.col.f32.f16.f16.f32", 10, 10 * macs}},
+		MACs: 15 * macs, FMAs: 50 + 2*70, Barriers: 12, Atomics: 11,
+		Sectors: 125, SectorBytes: 1484, Coalescing: 1484. / (32 * 125), L2Read: 60, L2Written: 25,
+		Prefetched: 9 * 32, UniqueRead: 1700, UniqueWrite: 640, Constants: 1000, Wavefronts: 35, Conflicts: 25,
+	}
+}
+
+func TestLaunch_CountsInstructionsByTheirKind(t *testing.T) {
+	in, want := byHand()
+	var l Launch
+	l.count(in)
+	require.Equal(t, want, l.Counts)
+}
+
+// TestLaunch_CountsEveryInstruction: of the whole table, that of other compilers' PTX included.
+func TestLaunch_CountsEveryInstruction(t *testing.T) {
+	for _, op := range ptx.Opcodes() {
+		d := ptx.Lookup(op)
+		c := &emu.Counts{Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}}
+		c.Sites = []emu.Site{{Instr: &ptx.Instr{Def: d, Operands: []ptx.Operand{ptx.Imm(0)}}, Warps: 2, Lanes: 64}}
+		l := Launch{Grid: c.Grid, Block: c.Block}
+		require.NotPanics(t, func() { l.count(c) }, op)
+		require.Equal(t, map[string]int64{classes[d.Kind]: 2}, l.Instructions, op)
+		require.NotEmpty(t, classes[d.Kind], op)
+		require.Equal(t, d.Does == ptx.Multiply, l.MACs > 0, op)
+		require.Equal(t, d.Name == "fma", l.FMAs > 0, op)
+	}
+}
+
+// TestProfile_SumsLaunches: of three launches, the first and the last of one kernel. The last one is dependent, and its
+// time is hidden: the total has it not, but the sum of the launches by themselves has.
+func TestProfile_SumsLaunches(t *testing.T) {
+	in, once := byHand()
+	once.DRAM, once.ColdDRAM = 17, 19
+	launch := func(kernel, by string, us, cold float64) Launch {
+		l := Launch{Kernel: kernel, Grid: [3]int{2, 3, 5}, Block: [3]int{32, 2, 1}, Time: cost.Time{US: us, By: by},
+			ColdUS: cold, cold: cost.Time{US: cold}}
+		l.count(in)
+		l.DRAM, l.ColdDRAM = 17, 19
+		return l
+	}
+	p := &Profile{Launches: []Launch{launch("a", "latency", 2, 3), launch("b", "L2", 5, 7), launch("a", "latency", 4, 6)}}
+	p.Launches[2].dependent = true
+	p.sum()
+
+	times := func(n int) Counts {
+		c, x := once, int64(n)
+		c.Instructions = map[string]int64{}
+		for kind, warps := range once.Instructions {
+			c.Instructions[kind] = x * warps
+		}
+		c.MMA = nil
+		for _, m := range once.MMA {
+			c.MMA = append(c.MMA, MMA{m.Op, x * m.Warps, x * m.MACs})
+		}
+		for _, f := range []*int64{&c.Warp, &c.Thread, &c.Divergent, &c.MACs, &c.FMAs, &c.Barriers, &c.Atomics, &c.Sectors,
+			&c.SectorBytes, &c.L2Read, &c.L2Written, &c.DRAM, &c.ColdDRAM, &c.Prefetched, &c.UniqueRead, &c.UniqueWrite,
+			&c.Constants, &c.Wavefronts, &c.Conflicts} {
+			*f *= x
+		}
+		return c
+	}
+	require.Equal(t, Sum{Launches: 3, Counts: times(3), US: 7, ColdUS: 10, Share: 1, By: "latency"}, p.Total)
+	require.Equal(t, []Sum{
+		{Kernel: "a", Launches: 2, Counts: times(2), US: 6, ColdUS: 9, Share: 6. / 11, By: "latency", Blocks: 30, Threads: 64},
+		{Kernel: "b", Launches: 1, Counts: times(1), US: 5, ColdUS: 7, Share: 5. / 11, By: "L2", Blocks: 30, Threads: 64},
+	}, p.Kernels)
+	require.Equal(t, []Bound{{"latency", 2, 6}, {"L2", 1, 5}}, p.Bounds)
+	require.Equal(t, 11.0, p.AloneUS)
+	for i, ends := range [][2]float64{{2, 3}, {7, 10}, {7, 10}} {
+		require.Equal(t, ends, [2]float64{p.Launches[i].EndUS, p.Launches[i].ColdEndUS})
+	}
+}
+
 // TestReadsAndWritesOfL2AreApart: loads and copies read, stores and atomics write, and what a first-level cache serves is neither.
 func TestReadsAndWritesOfL2AreApart(t *testing.T) {
 	c := &emu.Counts{Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}}

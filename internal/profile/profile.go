@@ -51,7 +51,7 @@ type Counts struct {
 	Divergent    int64            `json:"divergent_branches"`
 	MMA          []MMA            `json:"mma,omitempty"`
 	MACs         int64            `json:"macs"` // of mma
-	FMAs         int64            `json:"fmas"` // of fma.rn.f32, f16 and f16x2, a thread's each
+	FMAs         int64            `json:"fmas"` // of fma, a thread's each; f32x2 is two
 	Barriers     int64            `json:"barriers"`
 	Atomics      int64            `json:"atomics"`
 
@@ -326,7 +326,7 @@ func (l *Launch) count(c *emu.Counts) {
 			macs, _ := cost.Product(d)
 			l.multiply(MMA{strings.Join(d.Mods[2:], "."), s.Warps, s.Warps * macs})
 			l.MACs += s.Warps * macs
-		case d.Name == "fma" && d.Types[0] == "f16x2":
+		case d.Name == "fma" && slices.Contains(d.Mods, "f32x2"):
 			l.FMAs += 2 * s.Lanes
 		case d.Name == "fma":
 			l.FMAs += s.Lanes
