@@ -2,9 +2,11 @@ package gopkg
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"go/build"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -123,11 +125,18 @@ func generated(file string) bool {
 	return strings.TrimSpace(first) == header
 }
 
+// largestProgram is how much of a program.json is read to see whose it is, whatever the budget of memory for the model is.
+const largestProgram = 64 << 20
+
 // listed are the files that belong to the program.json of a directory; none if that is not ours.
 func listed(dir string) (names []string) {
-	raw, err := memory.ReadFile(filepath.Join(dir, runtime.ProgramFile))
+	f, err := memory.OpenRegular(filepath.Join(dir, runtime.ProgramFile))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
 	var p runtime.Program
-	if err != nil || memory.Unmarshal(raw, &p) != nil || p.Format <= 0 || len(p.Variants) == 0 {
+	if err := json.NewDecoder(io.LimitReader(f, largestProgram)).Decode(&p); err != nil || p.Format <= 0 || len(p.Variants) == 0 {
 		return nil
 	}
 	add := func(name string) {
