@@ -59,10 +59,10 @@ func generate(t *testing.T, g *ir.Graph) *runtime.Variant {
 	require.NoError(t, err)
 	p := &runtime.Program{Variants: []runtime.Variant{r.Variant}, Weights: w.Bytes()}
 	for _, v := range g.Inputs {
-		p.Inputs = append(p.Inputs, runtime.Port{Name: v.Name})
+		p.Inputs = append(p.Inputs, runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: v.Type.Shape})
 	}
 	for _, v := range g.Outputs {
-		p.Outputs = append(p.Outputs, runtime.Port{Name: v.Name})
+		p.Outputs = append(p.Outputs, runtime.Port{Name: v.Name, DType: v.Type.DType.String(), Shape: v.Type.Shape})
 	}
 	require.NoError(t, p.Validate())
 	return &r.Variant
