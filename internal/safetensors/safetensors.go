@@ -98,7 +98,8 @@ func Decode(data []byte) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
-	for name, e := range entries {
+	for _, name := range slices.Sorted(maps.Keys(entries)) { // so that the error is always the same one
+		e := entries[name]
 		if err := e.check(len(body)); err != nil {
 			return nil, fmt.Errorf("tensor %.200q: %w", name, err)
 		}
