@@ -367,6 +367,7 @@ func says(code int, file, stderr string) string {
 		}
 	}
 	said = strings.ReplaceAll(address.ReplaceAllString(said, ""), route, "ROUTE")
+	said = strings.ReplaceAll(said, "\u00a0", " ") // protobuf's errors have one space or the other, by the program's hash
 	return strings.ReplaceAll(said, "|", "\\|")
 }
 
@@ -394,7 +395,11 @@ func TestHostileFiles_AreRefusedInBoundedTime(t *testing.T) {
 	want, err := os.ReadFile(page)
 	require.NoError(t, err)
 	for _, section := range sections {
-		require.Contains(t, string(want), section)
+		if !strings.Contains(string(want), section) {
+			title, _, _ := strings.Cut(strings.TrimPrefix(section, "\n## "), "\n")
+			_, old, _ := strings.Cut(string(want), "\n## "+title+"\n")
+			require.Equal(t, old[:min(len(old), len(section))], section, "what %s says of %s", page, title)
+		}
 	}
 }
 
