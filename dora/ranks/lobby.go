@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -183,12 +184,24 @@ func (b *lobby) take(m hello, c net.Conn) error {
 	return nil
 }
 
-// gone reports whether the other end of a connection, which has nothing to say yet, has closed it.
+// gone reports whether the other end of a connection, which has nothing to say yet, has closed it. It looks without
+// waiting: a deadline that passes before the read would hide the end.
 func gone(c net.Conn) bool {
-	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
-	_, err := c.Read(make([]byte, 1))
-	_ = c.SetReadDeadline(time.Time{})
-	return !errors.Is(err, os.ErrDeadlineExceeded)
+	s, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return true
+	}
+	ended := false
+	err = raw.Read(func(fd uintptr) bool {
+		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		ended = !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR)
+		return true
+	})
+	return err != nil || ended
 }
 
 // leave frees the seat of a rank that could not be told of it.
@@ -198,7 +211,8 @@ func (b *lobby) leave(rank int) {
 	b.seats[rank] = seat{}
 }
 
-// arrived counts a rank that knows its seat.
+// arrived counts a rank that knows its seat. With the last one, those that left meanwhile lose theirs, and so does that
+// one, which may have left before it was counted: the job waits for others.
 func (b *lobby) arrived(rank int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,7 +220,16 @@ func (b *lobby) arrived(rank int) {
 		return
 	}
 	b.seats[rank].there = true
-	if b.free--; b.free == 0 {
+	if b.free--; b.free > 0 {
+		return
+	}
+	for i := range b.seats {
+		if s := &b.seats[i]; s.there && gone(s.peer.conn) {
+			s.peer.conn.Close()
+			*s, b.free = seat{}, b.free+1
+		}
+	}
+	if b.free == 0 {
 		close(b.full)
 	}
 }

@@ -289,6 +289,39 @@ func TestStrangers_CannotTakeARanksSeat(t *testing.T) {
 	m.complete(t)
 }
 
+// TestStrangers_WhoLeaveBeforeTheOthersCome are no ranks: the last one to come finds that out, and the job waits.
+func TestStrangers_WhoLeaveBeforeTheOthersCome(t *testing.T) {
+	m := meet(t, 3)
+	one := m.stranger(t, testToken)
+	require.NoError(t, errors.Join(one.open(), one.opened(), one.say(hello{Rank: 1, Size: 3, Name: "rank 1 on one"})))
+	_, err := one.hear()
+	require.NoError(t, err)
+	require.NoError(t, one.conn.Close())
+	two := make(chan error)
+	go func() {
+		g, err := Join(t.Context(), Options{Getenv: rankEnv(2, 3, m.port), Timeout: 8 * time.Second, Message: m.tell})
+		if err == nil {
+			err = m.work(g)
+		}
+		two <- err
+	}()
+	select {
+	case err := <-m.first:
+		t.Fatal("the job began without rank 1: ", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	rest := make(chan error, 1)
+	go func() {
+		g, err := Join(t.Context(), Options{Getenv: rankEnv(1, 3, m.port), Timeout: 8 * time.Second, Message: m.tell})
+		if err == nil {
+			err = m.work(g)
+		}
+		rest <- err
+	}()
+	require.NoError(t, <-m.first)
+	require.NoError(t, errors.Join(m.work(m.group), <-rest, <-two), m.told())
+}
+
 // TestStrangers_WhoListenFirst do not end a rank: whether they close, say something else, or send back what they hear.
 func TestStrangers_WhoListenFirst(t *testing.T) {
 	for name, c := range map[string]struct {
