@@ -252,23 +252,35 @@ func (t *tcp) Failed() (<-chan struct{}, func() error) {
 // Abort ends the others.
 func (t *tcp) Abort(err error) { t.fail(fmt.Errorf("%s: %w", t.name(), err)) }
 
-// receive waits for a peer's frame of this call.
+// receive waits for a peer's frame of this call. What came before the group failed is taken: ranks that find the same
+// fault in it end alike.
 func (t *tcp) receive(ctx context.Context, p *peer, kind byte) ([]byte, error) {
 	select {
 	case f, ok := <-p.in:
-		switch {
-		case !ok:
-			return nil, t.broken(p.left)
-		case f.kind != kind || f.call != t.call:
-			return nil, t.broken(fmt.Errorf("%s makes another call than %s: kind %d, number %d; here %d, %d",
-				p.name, t.name(), f.kind, f.call, kind, t.call))
-		}
-		return f.data, nil
+		return t.received(p, f, ok, kind)
 	case <-t.done:
+		select {
+		case f, ok := <-p.in:
+			if ok {
+				return t.received(p, f, ok, kind)
+			}
+		default:
+		}
 		return nil, t.failed
 	case <-ctx.Done():
 		return nil, t.broken(fmt.Errorf("%s: %w", t.name(), ctx.Err()))
 	}
+}
+
+func (t *tcp) received(p *peer, f frame, ok bool, kind byte) ([]byte, error) {
+	switch {
+	case !ok:
+		return nil, t.broken(p.left)
+	case f.kind != kind || f.call != t.call:
+		return nil, t.broken(fmt.Errorf("%s makes another call than %s: kind %d, number %d; here %d, %d",
+			p.name, t.name(), f.kind, f.call, kind, t.call))
+	}
+	return f.data, nil
 }
 
 // broken fails the group, and returns what made it fail first.

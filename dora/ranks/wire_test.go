@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -69,4 +70,20 @@ func TestFrames_OfACallToComeWaitForIt(t *testing.T) {
 func TestTheFirstRank_KeepsNoMoreThanTheyMayBe(t *testing.T) {
 	_, err := Join(t.Context(), Options{Getenv: rankEnv(0, 1<<30, "29500")})
 	assert.ErrorContains(t, err, "1073741824 ranks: over TCP there may be 1024")
+}
+
+// TestFrames_BeforeTheEndAreTaken: a rank that looks late at what the first one said before it ended gets it.
+func TestFrames_BeforeTheEndAreTaken(t *testing.T) {
+	for range 50 {
+		g := newTCP(place{rank: 1, size: 2})
+		p := newPeer("rank 0", nil)
+		g.call = 7
+		p.in <- frame{kind: frameMean, call: 7, data: []byte("mean")}
+		g.fail(errors.New("rank 0 ended"))
+		data, err := g.receive(t.Context(), p, frameMean)
+		require.NoError(t, err)
+		assert.Equal(t, "mean", string(data))
+		_, err = g.receive(t.Context(), p, frameMean)
+		require.EqualError(t, err, "rank 0 ended")
+	}
 }
