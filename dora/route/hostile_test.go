@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,7 +60,12 @@ func TestReader_RefusesWhatAsksForTooMuch(t *testing.T) {
 		{"a window beyond the budget", "rlog.zst", frameOf(12), 0, budget},
 		{"a window within the budget", "rlog.zst", frameOf(11), 0, "the file ends within a message"},
 		{"a window beyond the budget in a later frame", "rlog.zst", append(z.EncodeAll(raw, nil), frameOf(12)...), len(ends),
-			"window size exceeded"},
+			budget},
+		{"a size beyond the budget in a later frame", "rlog.zst", append(z.EncodeAll(raw, nil), frameOfSize(4<<20)...),
+			len(ends), budget},
+		{"a window of 2 GiB in a later frame", "rlog.zst", append(z.EncodeAll(raw, nil), frameOf(21)...), len(ends),
+			fmt.Sprintf("rlog.zst is damaged at byte %d of the log: it needs a zstd window of 2 GiB, more than 128 MiB: "+
+				"compress it again, without --long and --ultra", len(raw))},
 		{"a size of 1 TiB", "rlog.zst", frameOfSize(1 << 40), 0, "it needs a zstd window of 1 TiB"},
 		{"a size that is beyond the budget", "rlog.zst", frameOfSize(4 << 20), 0, budget},
 		{"a size that is too large", "rlog.zst", frameOfSize(1 << 20), 0, "frame size does not match size on stream"},

@@ -18,6 +18,7 @@ const (
 	KindCAN                      Kind = 4
 	KindDeviceState              Kind = 5
 	KindControlsState            Kind = 6
+	KindRadarState               Kind = 12
 	KindRoadEncodeIdx            Kind = 14
 	KindSendCAN                  Kind = 16
 	KindLiveCalibration          Kind = 18
@@ -35,6 +36,7 @@ const (
 	KindWideRoadEncodeIdx        Kind = 75
 	KindQRoadEncodeIdx           Kind = 88
 	KindDrivingModelData         Kind = 126
+	KindLivePose                 Kind = 127
 	KindSelfdriveState           Kind = 128
 	KindLiveDelay                Kind = 144
 	KindDriverMonitoringState    Kind = 149
@@ -49,6 +51,7 @@ func members() []member {
 		{kind: KindCAN, name: "can", zero: CANFrames{}},
 		{kind: KindDeviceState, name: "deviceState", zero: DeviceState{}},
 		{kind: KindControlsState, name: "controlsState", zero: ControlsState{}},
+		{kind: KindRadarState, name: "radarState", zero: RadarState{}},
 		{kind: KindRoadEncodeIdx, name: "roadEncodeIdx", renamed: "narrowRoadEncodeIdx", zero: EncodeIndex{}},
 		{kind: KindSendCAN, name: "sendcan", zero: CANFrames{}},
 		{kind: KindLiveCalibration, name: "liveCalibration", renamed: "extrinsicsCalibration", zero: LiveCalibration{}},
@@ -66,6 +69,7 @@ func members() []member {
 		{kind: KindWideRoadEncodeIdx, name: "wideRoadEncodeIdx", zero: EncodeIndex{}},
 		{kind: KindQRoadEncodeIdx, name: "qRoadEncodeIdx", zero: EncodeIndex{}},
 		{kind: KindDrivingModelData, name: "drivingModelData", zero: DrivingModelData{}},
+		{kind: KindLivePose, name: "livePose", zero: LivePose{}},
 		{kind: KindSelfdriveState, name: "selfdriveState", zero: SelfdriveState{}},
 		{kind: KindLiveDelay, name: "liveDelay", renamed: "lateralDelay", zero: LiveDelay{}},
 		{kind: KindDriverMonitoringState, name: "driverMonitoringState", zero: DriverMonitoringState{}},

@@ -244,6 +244,56 @@ type SelfdriveState struct {
 	ExperimentalMode bool   `capnp:"experimentalMode 19"`
 }
 
+// RadarState are the cars ahead, by radar or model.
+type RadarState struct {
+	_ struct{} `capnp:"5 6"`
+
+	LeadOne LeadData `capnp:"leadOne p1"` // the nearest
+	LeadTwo LeadData `capnp:"leadTwo p2"`
+}
+
+// LeadData is a car ahead.
+type LeadData struct {
+	_ struct{} `capnp:"7 0"`
+
+	DRel      float32 `capnp:"dRel 0"`  // m, from the front of the car
+	YRel      float32 `capnp:"yRel 32"` // m, left positive
+	VRel      float32 `capnp:"vRel 64"` // m/s
+	VLead     float32 `capnp:"vLead 128"`
+	VLeadK    float32 `capnp:"vLeadK 256"` // filtered
+	Status    bool    `capnp:"status 321"` // there is one
+	ALeadTau  float32 `capnp:"aLeadTau 352"`
+	ModelProb float32 `capnp:"modelProb 384"`
+	Radar     bool    `capnp:"radar 322"`
+}
+
+// LivePose is how the device moves, in its own frame.
+type LivePose struct {
+	_ struct{} `capnp:"2 5"`
+
+	OrientationNED        XYZ    `capnp:"orientationNED p0"`        // rad: roll, pitch, yaw
+	VelocityDevice        XYZ    `capnp:"velocityDevice p1"`        // m/s
+	AccelerationDevice    XYZ    `capnp:"accelerationDevice p2"`    // m/s²
+	AngularVelocityDevice XYZ    `capnp:"angularVelocityDevice p3"` // rad/s
+	InputsOK              bool   `capnp:"inputsOK 0"`
+	PosenetOK             bool   `capnp:"posenetOK 1"`
+	SensorsOK             bool   `capnp:"sensorsOK 2"`
+	Timestamp             uint64 `capnp:"timestamp 64"` // ns since boot
+}
+
+// XYZ is a measurement with its standard deviations.
+type XYZ struct {
+	_ struct{} `capnp:"4 0"`
+
+	X     float32 `capnp:"x 0"`
+	Y     float32 `capnp:"y 32"`
+	Z     float32 `capnp:"z 64"`
+	XStd  float32 `capnp:"xStd 96"`
+	YStd  float32 `capnp:"yStd 128"`
+	ZStd  float32 `capnp:"zStd 160"`
+	Valid bool    `capnp:"valid 192"`
+}
+
 // DriverMonitoringState is what openpilot of 2026 knows of the driver.
 type DriverMonitoringState struct {
 	_ struct{} `capnp:"1 0"`

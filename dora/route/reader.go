@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"capnproto.org/go/capnp/v3"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/spark-compile/spark-compile/internal/memory"
 )
@@ -78,7 +79,8 @@ func newReader(bytes io.Reader, name string) (*Reader, error) {
 }
 
 // Next reads the next event of a kind that has a type. At the log's end it returns io.EOF, or a *Damage where the log is damaged, and
-// so does every call after that. Any other error is one of reading the file.
+// so does every call after that. Any other error is one of reading the file, or of a zstd window beyond the budget of
+// memory.
 func (r *Reader) Next(e *Event) error {
 	for r.end == nil {
 		frame, err := r.frame()
@@ -176,6 +178,10 @@ func (r *Reader) fill(from, to int64) error {
 		return io.EOF
 	case err == io.EOF, err == io.ErrUnexpectedEOF:
 		return r.damage("the file ends within a message")
+	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		if refused := r.in.headers.refusal(r.path, r.stats.Bytes); refused != nil {
+			return refused
+		}
 	}
 	return r.damage(err.Error())
 }

@@ -38,8 +38,9 @@ const maxSize = 4 << 30
 // stream is the bytes of a log, decompressed as they are read.
 type stream struct {
 	*bufio.Reader
-	file  *watched
-	close func()
+	file    *watched
+	headers *headerTail // nil: it is not compressed by zstd
+	close   func()
 }
 
 // watched notes the error of a file itself, which decompressors may wrap or replace.
@@ -74,11 +75,12 @@ func decompress(r io.Reader, name string) (*stream, error) {
 	case starts(lfsMagic):
 		return nil, lfsError(name)
 	case starts(zstdMagic), isSkippable(head):
-		window, err := allowedWindow(raw, name)
-		if err != nil {
+		first, _ := raw.Peek(zstd.HeaderMaxSize)
+		if err := windowError(first, name, 0); err != nil {
 			return nil, err
 		}
-		z, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
+		s.headers = &headerTail{Reader: raw}
+		z, err := zstd.NewReader(s.headers, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(allowedWindow()))
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}
@@ -93,27 +95,52 @@ func decompress(r io.Reader, name string) (*stream, error) {
 	return s, nil
 }
 
-// allowedWindow is the largest window in bytes that a zstd file's frames may have. Its first frame is checked here, so that
-// the error says what to do; a later one with a larger window ends the log.
-func allowedWindow(r *bufio.Reader, name string) (uint64, error) {
-	allowed := min(maxWindow, max(uint64(memory.Default())/windowShare, zstd.MinWindowSize))
+// headerTail notes the last bytes that the zstd decoder has read, which are a frame's header when it refuses that.
+type headerTail struct {
+	io.Reader
+	tail []byte
+}
+
+func (h *headerTail) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	h.tail = append(h.tail, p[max(0, n-zstd.HeaderMaxSize):n]...)
+	h.tail = h.tail[:copy(h.tail, h.tail[max(0, len(h.tail)-zstd.HeaderMaxSize):])]
+	return n, err
+}
+
+// refusal is the error of the frame whose header was read last, at an offset in the log; nil if its window is allowed.
+func (h *headerTail) refusal(name string, offset int64) error {
+	if h == nil {
+		return nil
+	}
+	return windowError(h.tail[max(0, bytes.LastIndex(h.tail, []byte(zstdMagic))):], name, offset)
+}
+
+// allowedWindow is the largest window in bytes that a zstd frame may have.
+func allowedWindow() uint64 {
+	return min(maxWindow, max(uint64(memory.Default())/windowShare, zstd.MinWindowSize))
+}
+
+// windowError is the error of a frame that begins at an offset in the log and has a window larger than allowed, with what
+// to do; nil of other frames.
+func windowError(head []byte, name string, offset int64) error {
 	var h zstd.Header
-	head, _ := r.Peek(zstd.HeaderMaxSize)
 	if h.Decode(head) != nil || h.Skippable {
-		return allowed, nil
+		return nil
 	}
 	window := h.WindowSize
 	if h.SingleSegment {
 		window = h.FrameContentSize
 	}
 	if window > maxWindow {
-		return 0, &Damage{Path: name, Reason: fmt.Sprintf("it needs a zstd window of %v, more than %v: "+
+		return &Damage{Path: name, Offset: offset, Reason: fmt.Sprintf("it needs a zstd window of %v, more than %v: "+
 			"compress it again, without --long and --ultra", size(window), size(maxWindow))}
 	}
-	if err := memory.Default().Check(int64(window)*windowShare, "reading logs with such a zstd window"); window > allowed {
-		return 0, fmt.Errorf("%s: %w", name, err)
+	err := memory.Default().Check(int64(window)*windowShare, "reading logs with such a zstd window")
+	if window > allowedWindow() {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return allowed, nil
+	return nil
 }
 
 // size prints a number of bytes.

@@ -16,7 +16,7 @@ struct Event {
     pad9 @10 :Void;
     pad10 @11 :Void;
     pad11 @12 :Void;
-    pad12 @13 :Void;
+    radarState @13 :RadarState;
     pad13 @14 :Void;
     roadEncodeIdx @15 :EncodeIndex;
     pad15 @16 :Void;
@@ -131,7 +131,7 @@ struct Event {
     pad124 @126 :Void;
     pad125 @127 :Void;
     drivingModelData @128 :DrivingModelData;
-    pad127 @129 :Void;
+    livePose @129 :LivePose;
     selfdriveState @130 :SelfdriveState;
     pad129 @131 :Void;
     pad130 @132 :Void;
@@ -297,6 +297,19 @@ struct ControlsState {
   pad41 @41 :Data;
   pad42 @42 :Data;
   pad43 @43 :Data;
+}
+struct RadarState {
+  pad0 @0 :Data;
+  leadOne @1 :LeadData;
+  leadTwo @2 :LeadData;
+  pad3 @3 :UInt64;
+  pad4 @4 :UInt64;
+  pad5 @5 :UInt64;
+  pad6 @6 :UInt64;
+  pad7 @7 :UInt64;
+  pad8 @8 :Data;
+  pad9 @9 :Data;
+  pad10 @10 :Data;
 }
 struct EncodeIndex {
   frameId @0 :UInt32;
@@ -547,6 +560,25 @@ struct DrivingModelData {
   frameDropPerc @6 :Float32;
   modelExecutionTime @7 :Float32;
 }
+struct LivePose {
+  orientationNED @0 :XYZ;
+  inputsOK @1 :Bool;
+  velocityDevice @2 :XYZ;
+  posenetOK @3 :Bool;
+  accelerationDevice @4 :XYZ;
+  sensorsOK @5 :Bool;
+  angularVelocityDevice @6 :XYZ;
+  pad7 @7 :Bool;
+  pad8 @8 :Bool;
+  pad9 @9 :Bool;
+  pad10 @10 :Bool;
+  pad11 @11 :Bool;
+  pad12 @12 :UInt8;
+  pad13 @13 :UInt16;
+  pad14 @14 :UInt32;
+  timestamp @15 :UInt64;
+  pad16 @16 :Data;
+}
 struct SelfdriveState {
   state @0 :UInt16;
   enabled @1 :Bool;
@@ -589,6 +621,30 @@ struct DriverMonitoringState {
 }
 struct Params {
   entries @0 :List(Param);
+}
+struct LeadData {
+  dRel @0 :Float32;
+  yRel @1 :Float32;
+  vRel @2 :Float32;
+  pad3 @3 :UInt32;
+  vLead @4 :Float32;
+  pad5 @5 :UInt32;
+  pad6 @6 :UInt64;
+  vLeadK @7 :Float32;
+  pad8 @8 :UInt32;
+  pad9 @9 :Bool;
+  status @10 :Bool;
+  radar @11 :Bool;
+  pad12 @12 :Bool;
+  pad13 @13 :Bool;
+  pad14 @14 :Bool;
+  pad15 @15 :Bool;
+  pad16 @16 :Bool;
+  pad17 @17 :UInt8;
+  pad18 @18 :UInt16;
+  aLeadTau @19 :Float32;
+  modelProb @20 :Float32;
+  pad21 @21 :UInt32;
 }
 struct CruiseState {
   enabled @0 :Bool;
@@ -686,6 +742,25 @@ struct PolyPath {
   xCoefficients @0 :List(Float32);
   yCoefficients @1 :List(Float32);
   zCoefficients @2 :List(Float32);
+}
+struct XYZ {
+  x @0 :Float32;
+  y @1 :Float32;
+  z @2 :Float32;
+  xStd @3 :Float32;
+  yStd @4 :Float32;
+  zStd @5 :Float32;
+  valid @6 :Bool;
+  pad7 @7 :Bool;
+  pad8 @8 :Bool;
+  pad9 @9 :Bool;
+  pad10 @10 :Bool;
+  pad11 @11 :Bool;
+  pad12 @12 :Bool;
+  pad13 @13 :Bool;
+  pad14 @14 :UInt8;
+  pad15 @15 :UInt16;
+  pad16 @16 :UInt32;
 }
 struct Param {
   key @0 :Text;
