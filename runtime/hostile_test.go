@@ -99,7 +99,11 @@ func TestValidate_FiguresOfNoDevice(t *testing.T) {
 		"grid [1 65536 1] and block":                 func(_ *program, _ *variant, l *launch) { l.Grid[1] = 1 << 16 },
 		"grid [2147483648 1 1] and block":            func(_ *program, _ *variant, l *launch) { l.Grid[0] = 1 << 31 },
 		"[64 64 1] has 4096 threads, more than 1024": func(_ *program, _ *variant, l *launch) { l.Block = [3]int{64, 64, 1} },
-		"1048576 bytes of shared memory":             func(_ *program, _ *variant, l *launch) { l.Shared = 1 << 20 },
+		"[0 1 1]":                        func(_ *program, _ *variant, l *launch) { l.Block = [3]int{0, 1, 1} },
+		"[-32 1 1]":                      func(_ *program, _ *variant, l *launch) { l.Block = [3]int{-32, 1, 1} },
+		"[1 0 1]":                        func(_ *program, _ *variant, l *launch) { l.Grid = [3]int{1, 0, 1} },
+		"-16 bytes of shared memory":     func(_ *program, _ *variant, l *launch) { l.Shared = -16 },
+		"1048576 bytes of shared memory": func(_ *program, _ *variant, l *launch) { l.Shared = 1 << 20 },
 		"it writes constant w": func(_ *program, v *variant, l *launch) {
 			v.Buffers = append(v.Buffers, runtime.Buffer{Name: "w", Kind: runtime.ConstantBuffer, Bytes: 1})
 			to := runtime.Access{Buffer: len(v.Buffers) - 1, Bytes: 1}

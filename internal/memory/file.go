@@ -45,8 +45,12 @@ func openFor(path string, wait time.Duration) (*File, error) {
 }
 
 // OpenRegular opens a file whose bytes can be read in any order: neither a directory nor a device nor a FIFO.
-func OpenRegular(path string) (*File, error) {
-	return regular(open(os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)))
+func OpenRegular(path string) (*File, error) { return OpenRegularFor(path, os.O_RDONLY, 0) }
+
+// OpenRegularFor is OpenRegular with flags and permissions as os.OpenFile has them, for files that are written to as well.
+// It waits for no FIFO.
+func OpenRegularFor(path string, flag int, mode fs.FileMode) (*File, error) {
+	return regular(open(os.OpenFile(path, flag|syscall.O_NONBLOCK, mode)))
 }
 
 // OpenIn is OpenRegular of a name inside a directory, which it does not leave, not even through symbolic links.

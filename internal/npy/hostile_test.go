@@ -138,6 +138,50 @@ func TestOpen_FIFO(t *testing.T) {
 	require.EqualError(t, err, "open "+path+": not a regular file: give a file")
 }
 
+// A list of many tiny arrays, of long names or of comments takes no memory beyond the budget.
+func TestOpen_ListsBeyondTheBudget(t *testing.T) {
+	const budget = 8 << 20
+	defer memory.Limit(budget)()
+	for name, c := range map[string]struct {
+		count  int
+		header func(i int) *zip.FileHeader
+	}{
+		"many arrays": {200_000, func(i int) *zip.FileHeader { return &zip.FileHeader{Name: fmt.Sprint(i)} }},
+		"long names":  {200, func(i int) *zip.FileHeader { return &zip.FileHeader{Name: fmt.Sprintf("%060000d", i)} }},
+		"comments": {200, func(i int) *zip.FileHeader {
+			return &zip.FileHeader{Name: fmt.Sprint(i), Comment: strings.Repeat("c", 60000)}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.npz")
+			f, err := os.Create(path)
+			require.NoError(t, err)
+			z := zip.NewWriter(f)
+			for i := range c.count {
+				_, err := z.CreateRaw(c.header(i))
+				require.NoError(t, err)
+			}
+			require.NoError(t, z.Close())
+			require.NoError(t, f.Close())
+			took := hostile.Allocated(func() { _, err = Open(path) })
+			require.ErrorContains(t, err, path+": the list of its arrays needs ")
+			require.ErrorContains(t, err, "(--memory)")
+			require.Less(t, took, int64(budget+1<<20))
+			restore, taken := memory.Limit(1<<30), int64(0)
+			took = hostile.Allocated(func() {
+				r, err := Open(path)
+				require.NoError(t, err)
+				require.Len(t, r.Names(), c.count)
+				taken = r.taken
+				require.NoError(t, r.Close())
+			})
+			restore()
+			t.Logf("%d bytes of memory, of %d counted", took, taken)
+			require.Less(t, took, taken+listed*unlisted, "the list takes no more than what is counted")
+		})
+	}
+}
+
 // Zip64's sizes are read where the 32 bits of the directory are all ones.
 func TestOpen_DirectoryThatLies(t *testing.T) {
 	whole := zipOf(t, entry{name: "x.npy", data: literal("|u1", "False", "2,") + "ab"})

@@ -38,8 +38,13 @@ func Open(path string) (*Zip, error) {
 }
 
 func (z *Zip) index() error {
-	r, err := zip.NewReader(z.file.File, z.file.Size())
-	if err != nil {
+	d := &directory{ReaderAt: z.file.File}
+	r, err := zip.NewReader(d, z.file.Size())
+	z.taken, d.read = d.needs(), -1
+	switch {
+	case errors.Is(err, memory.ErrBudget):
+		return err
+	case err != nil:
 		return fmt.Errorf("not a .npz file, or a damaged one: %w", err)
 	}
 	for _, e := range r.File {
@@ -51,6 +56,36 @@ func (z *Zip) index() error {
 	}
 	slices.Sort(z.names)
 	return nil
+}
+
+// directory reads a file while its list of arrays is made, which archive/zip holds in memory however long it is.
+type directory struct {
+	io.ReaderAt
+	read int64 // bytes; negative once there is the list
+}
+
+const (
+	// listed is how many bytes of memory a byte of the list takes at most: an array's entry of 47 bytes becomes a zip.File,
+	// and an element of a map and of two slices, which grow.
+	listed = 16
+
+	// unlisted is how many bytes may be read before any is counted: the end of the file is searched for the list's place.
+	unlisted = 128 << 10
+)
+
+// needs is the memory in bytes that the list takes.
+func (d *directory) needs() int64 { return listed * max(0, d.read-unlisted) }
+
+// ReadAt implements io.ReaderAt.
+func (d *directory) ReadAt(p []byte, offset int64) (int, error) {
+	if d.read < 0 {
+		return d.ReaderAt.ReadAt(p, offset)
+	}
+	d.read += int64(len(p))
+	if err := memory.Default().Check(d.needs(), "the list of its arrays"); err != nil {
+		return 0, err
+	}
+	return d.ReaderAt.ReadAt(p, offset)
 }
 
 // Close closes the file, and reports whether it was written to meanwhile.
