@@ -170,6 +170,56 @@ func TestGridSamplePadding(t *testing.T) {
 	assert.Equal(t, 3.0, sample(0.4, Attrs{"mode": "nearest"}))
 }
 
+// TestRoiAlignWeights_SumSamples holds the weights of an axis to a sum over all samples of each bin, in float64.
+func TestRoiAlignWeights_SumSamples(t *testing.T) {
+	rng := rand.New(rand.NewSource(1))
+	for range 2000 {
+		bins, size, ratio := 1+rng.Intn(5), 1+rng.Intn(12), rng.Intn(3)
+		half, vertical := rng.Intn(2) == 0, rng.Intn(2) == 0
+		from := float64(rng.Intn(160)-80) / 4
+		to := from + float64(rng.Intn(32*bins)-8)/4
+		if rng.Intn(3) == 0 {
+			to += rng.Float64()
+		}
+		box, offset, corner := []float64{99, 99, -99, -99}, 0.0, 0
+		if vertical {
+			corner = 1
+		}
+		if half {
+			offset = 0.5
+		}
+		box[corner], box[corner+2] = 2*from, 2*to
+		length := to - from
+		if !half {
+			length = max(length, 1)
+		}
+		bin := length / float64(bins)
+		samples := ratio
+		if ratio == 0 {
+			samples = int(math.Ceil(bin))
+		}
+		want := make([]float64, bins*size)
+		for k := range bins * max(samples, 0) {
+			p, i := k/samples, k%samples
+			y := from - offset + float64(p)*bin + (float64(i)+0.5)*bin/float64(samples)
+			if y < -1 || y > float64(size) {
+				continue
+			}
+			y = min(max(y, 0), float64(size-1))
+			low := int(y)
+			want[p*size+low] += (1 - y + float64(low)) / float64(samples)
+			if low+1 < size {
+				want[p*size+low+1] += (y - float64(low)) / float64(samples)
+			}
+		}
+		attrs := Attrs{"bins": bins, "size": size, "vertical": vertical, "half_pixel": half, "sampling_ratio": ratio, "scale": 0.5}
+		got := apply(t, "RoiAlignWeights", attrs, f64([]int{1, 4}, box...))[0]
+		if !assert.InDeltaSlice(t, want, got.F, 1e-12, "%v %v", attrs, box) {
+			return
+		}
+	}
+}
+
 func TestRoiAlignOfAPlane(t *testing.T) {
 	// On a linear ramp bilinear samples are exact: the average of a bin is the value at its centre.
 	x := NewArray(T(Float64, 1, 1, 8, 8))

@@ -199,6 +199,63 @@ func evalRoiAlign(n *Node, in []*Array) ([]*Array, error) {
 	return []*Array{out}, nil
 }
 
+// AdaptiveSamples bounds the samples of a bin, for sampling_ratio 0, that touch one row or column of the image: where ⌈bin⌉
+// samples lie at least 2/3 of a pixel apart, an interval of two pixels holds 3 of them. Two more are for a first one that was rounded;
+// and one or two samples to a bin are among five that begin at the bin's first.
+const AdaptiveSamples = 5
+
+// evalRoiAlignWeights computes coordinates as ONNX Runtime does, in float32 if rois are no wider: ⌈bin⌉ jumps, and so does what
+// a sample at the edge of the image weighs.
+func evalRoiAlignWeights(n *Node, in []*Array) ([]*Array, error) {
+	rois, out := in[0], NewArray(n.Outputs[0].Type)
+	rounded := func(v float64) float64 { return float64(float32(v)) }
+	if rois.DType == Float64 {
+		rounded = func(v float64) float64 { return v }
+	}
+	bins, size, ratio := out.Shape[1], out.Shape[2], n.Attrs.Int("sampling_ratio", 0)
+	scale, offset, corner := rounded(n.Attrs.Float("scale", 1)), 0.5, 0
+	if !n.Flag("half_pixel") {
+		offset = 0
+	}
+	if n.Flag("vertical") {
+		corner = 1
+	}
+	edge := func(r, i int) float64 { return rounded(rounded(float64(rois.F[r*4+i]*scale)) - offset) }
+	for k := range out.F {
+		r, p, pixel := k/size/bins, k/size%bins, float64(k%size)
+		from := edge(r, corner)
+		length := rounded(edge(r, corner+2) - from)
+		if length < 1 && !n.Flag("half_pixel") {
+			length = 1
+		}
+		bin := rounded(length / float64(bins))
+		samples, count, first := float64(ratio), ratio, 0.0
+		start := rounded(from + rounded(float64(float64(p)*bin)))
+		at := func(i float64) float64 {
+			return rounded(start + rounded(rounded(float64(rounded(i+0.5)*bin))/samples))
+		}
+		if ratio == 0 {
+			samples, count = math.Ceil(bin), AdaptiveSamples
+			first = math.Floor(rounded(rounded(rounded(pixel-1)-at(0)) / rounded(bin/samples)))
+			if first < 0 {
+				first = 0
+			}
+		}
+		sum := 0.0
+		for j := range count {
+			i := rounded(first + float64(j))
+			if y := at(i); i < samples && y >= -1 && y <= float64(size) {
+				sum += max(0, 1-math.Abs(min(max(y, 0), float64(size-1))-pixel))
+			}
+		}
+		if samples > 1 {
+			sum /= samples
+		}
+		out.F[k] = sum
+	}
+	return []*Array{out}, nil
+}
+
 // bilinear returns four offsets into a plane and their weights; outside the plane by more than a pixel all weights are 0.
 func bilinear(y, x float64, h, w int) (index [4]int, weight [4]float64) {
 	if y < -1 || y > float64(h) || x < -1 || x > float64(w) || math.IsNaN(x) || math.IsNaN(y) {

@@ -208,7 +208,12 @@ func gradRoiAlign(g *Gradient, n *Node) []*Value {
 		wide = Float64
 	}
 	boxes := g.cast(rois, wide)
-	rows, columns := g.averages(n, boxes, 1, oh, h), g.averages(n, boxes, 0, ow, w)
+	weights := func(vertical bool, bins, size int) *Value {
+		a := Attrs{"bins": bins, "size": size, "vertical": vertical, "half_pixel": n.Flag("half_pixel"),
+			"sampling_ratio": n.Attrs.Int("sampling_ratio", 0), "scale": n.Attrs.Float("scale", 1)}
+		return g.Add("RoiAlignWeights", a, boxes)
+	}
+	rows, columns := weights(true, oh, h), weights(false, ow, w)
 	dy := g.cast(g.Dy[0], wide)
 	// [R, 1, oh, h]ᵀ · [R, C, oh, ow] → [C, h, R, ow]
 	spread := g.Add("MatMul", Attrs{"transA": true}, g.Reshape(rows, regions, 1, oh, h), dy)
@@ -218,36 +223,4 @@ func gradRoiAlign(g *Gradient, n *Node) []*Value {
 	columns = g.op("Mul", g.Reshape(of, batch, regions, 1, 1), g.Reshape(columns, 1, regions, ow, w))
 	dx := g.op("MatMul", spread, g.Reshape(columns, batch, regions*ow, w))
 	return []*Value{g.Reshape(dx, batch, channels, h, w)}
-}
-
-// averages are the weights with which each bin of a region reads an axis of the image: [R, bins, size].
-func (g *Gradient) averages(n *Node, boxes *Value, corner, bins, size int) *Value {
-	regions, ratio, scale := boxes.Type.Shape[0], n.Attrs.Int("sampling_ratio", 0), n.Attrs.Float("scale", 1)
-	offset := 0.5
-	if !n.Flag("half_pixel") {
-		offset = 0
-	}
-	edge := func(i int) *Value {
-		v := g.Add("Slice", Attrs{"starts": []int{0, i}, "sizes": []int{regions, 1}}, boxes)
-		return g.plus(g.times(g.Reshape(v, regions, 1, 1, 1), scale), -offset)
-	}
-	from := edge(corner)
-	length := g.op("Sub", edge(corner+2), from)
-	if !n.Flag("half_pixel") {
-		length = g.op("Max", length, g.Like(length, 1))
-	}
-	numbers := func(n int, number func(i int) float64, shape ...int) *Value {
-		a := NewArray(T(boxes.Type.DType, shape...))
-		for i := range n {
-			a.F[i] = number(i)
-		}
-		return g.Constant(a.Tensor())
-	}
-	samples := numbers(bins*ratio, func(i int) float64 { return (float64(i) + 0.5) / float64(bins*ratio) }, 1, bins, ratio, 1)
-	at := g.op("Add", from, g.op("Mul", length, samples))
-	inside := g.op("And", g.op("LessEqual", g.Like(at, -1), at), g.op("LessEqual", at, g.Like(at, float64(size))))
-	at = g.op("Min", g.op("Max", at, g.Like(at, 0)), g.Like(at, float64(size-1)))
-	pixel := numbers(size, func(i int) float64 { return float64(i) }, 1, 1, 1, size)
-	hat := g.op("Relu", g.less1(g.op("Abs", g.op("Sub", at, pixel))))
-	return g.Add("ReduceMean", Attrs{"axes": []int{2}}, g.op("Where", inside, hat, g.Like(hat, 0)))
 }

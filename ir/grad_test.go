@@ -425,6 +425,7 @@ func TestEveryOpHasAGradientOrIsKnownToHaveNone(t *testing.T) {
 	none := map[string]string{
 		"BlockQuantize": "made by narrow, behind differentiation", "SegmentedMatVec": "made by segment, behind differentiation", "Region": "made by fuse, behind differentiation",
 		"BitCast": "bits are no numbers", "WarpFrame": "pictures are bytes",
+		"RoiAlignWeights": "the corners of regions have none",
 	}
 	tested := gradCases(rand.New(rand.NewSource(1)))
 	for _, op := range Ops() {

@@ -47,6 +47,22 @@ func inferGridSample(n *Node) ([]Type, error) {
 	return one(x.DType, slices.Concat(x.Shape[:2], grid.Shape[1:r+1])...)
 }
 
+func inferRoiAlignWeights(n *Node) ([]Type, error) {
+	rois := n.Inputs[0].Type
+	if rois.Rank() != 2 || rois.Shape[1] != 4 {
+		return nil, fmt.Errorf("rois %v: want [R,4]", rois)
+	}
+	bins, size, ratio := n.Attrs.Int("bins", 1), n.Attrs.Int("size", 1), n.Attrs.Int("sampling_ratio", 0)
+	if bins < 1 || size < 1 || ratio < 0 {
+		return nil, fmt.Errorf("bins=%d, size=%d, sampling_ratio=%d: want bins and size > 0, and a ratio ≥ 0", bins, size, ratio)
+	}
+	wide := Float32
+	if rois.DType == Float64 {
+		wide = Float64
+	}
+	return one(wide, rois.Shape[0], bins, size)
+}
+
 func inferRoiAlign(n *Node) ([]Type, error) {
 	x, rois := n.Inputs[0].Type, n.Inputs[1].Type
 	if err := n.oneOf("mode", "avg", "avg", "max"); err != nil {
@@ -54,6 +70,9 @@ func inferRoiAlign(n *Node) ([]Type, error) {
 	}
 	if x.Rank() != 4 || rois.Rank() != 2 || rois.Shape[1] != 4 {
 		return nil, fmt.Errorf("x %v and rois %v do not fit: want [N,C,H,W] and [R,4]", x, rois)
+	}
+	if slices.Contains(x.Shape[2:], 0) {
+		return nil, fmt.Errorf("x %v has an empty spatial dimension", x)
 	}
 	if err := n.shaped(2, rois.Shape[0]); err != nil {
 		return nil, err

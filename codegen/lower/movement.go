@@ -107,6 +107,14 @@ func (l *Lowering) resolve(x *expr.Expr, d int) *expr.Expr {
 	return b.Cast(x, expr.S32)
 }
 
+// Scattered are the value that an update of a scatter along one axis has, at the update's index, and where it goes: the
+// number of an element of the output.
+func (l *Lowering) Scattered(n *ir.Node, idx []*expr.Expr) (value, at *expr.Expr) {
+	shape, axis := n.Outputs[0].Type.Shape, n.Attrs.Int("axis", 0)
+	to := l.resolve(l.Value(n.Inputs[1], idx), shape[axis])
+	return l.Value(n.Inputs[2], idx), l.B.Linear(set(idx, axis, to), shape)
+}
+
 func gather(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	x, ind := n.Inputs[0], n.Inputs[1]
 	axis, r := n.Attrs.Int("axis", 0), ind.Type.Rank()

@@ -9,7 +9,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-var _ = register(map[string]rule{"Resize": resize, "GridSample": gridSample, "RoiAlign": roiAlign})
+var _ = register(map[string]rule{"Resize": resize, "GridSample": gridSample, "RoiAlign": roiAlign, "RoiAlignWeights": roiAlignWeights})
 
 // unrolledTaps is the number of taps of a Resize that are written out instead of looped over.
 const unrolledTaps = 16
@@ -374,4 +374,51 @@ func roiAlign(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 		e = b.Div(b.Reduce(expr.Sum, live(q), e), f(float64(ratio*ratio)))
 	}
 	return Convert(b, e, ir.Float64, n.Outputs[0].Type.DType, false, "nearest")
+}
+
+// roiAlignWeights computes coordinates in the same type and order as the evaluator, which says why.
+func roiAlignWeights(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
+	b := l.B
+	rois := n.Inputs[0]
+	bins, size, ratio := n.Attrs.Int("bins", 1), n.Attrs.Int("size", 1), n.Attrs.Int("sampling_ratio", 0)
+	t, offset, corner := expr.F32, 0.5, 0
+	if rois.Type.DType == ir.Float64 {
+		t = expr.F64
+	}
+	if !n.Flag("half_pixel") {
+		offset = 0
+	}
+	if n.Flag("vertical") {
+		corner = 1
+	}
+	f := func(v float64) *expr.Expr { return b.Float(t, v) }
+	edge := func(i int) *expr.Expr {
+		v := asFloat(b, l.Value(rois, []*expr.Expr{idx[0], b.Int(i)}), rois.Type.DType, t)
+		return b.Sub(b.Mul(v, f(n.Attrs.Float("scale", 1))), f(offset))
+	}
+	atLeast := func(least float64, v *expr.Expr) *expr.Expr { return b.Select(b.Lt(v, f(least)), f(least), v) }
+	from := edge(corner)
+	length := b.Sub(edge(corner+2), from)
+	if !n.Flag("half_pixel") {
+		length = atLeast(1, length)
+	}
+	bin := b.Div(length, f(float64(bins)))
+	pixel := b.Cast(idx[2], t)
+	start := b.Add(from, b.Mul(b.Cast(idx[1], t), bin))
+	samples, count, first := f(float64(ratio)), ratio, f(0)
+	at := func(i *expr.Expr) *expr.Expr {
+		return b.Add(start, b.Div(b.Mul(b.Add(i, f(0.5)), bin), samples))
+	}
+	if ratio == 0 {
+		samples, count = b.Ceil(bin), ir.AdaptiveSamples
+		first = atLeast(0, b.Floor(b.Div(b.Sub(b.Sub(pixel, f(1)), at(f(0))), b.Div(bin, samples))))
+	}
+	q := l.vars([]int{count}, idx...)
+	i := b.Add(first, b.Cast(q[0], t))
+	y := at(i)
+	inside := b.And(b.Lt(i, samples), b.And(b.Le(f(-1), y), b.Le(y, f(float64(size)))))
+	y = b.Min(b.Max(y, f(0)), f(float64(size-1)))
+	hat := b.Max(f(0), b.Sub(f(1), b.Abs(b.Sub(y, pixel))))
+	sum := b.Reduce(expr.Sum, live(q), b.Select(inside, hat, f(0)))
+	return b.Div(sum, b.Select(b.Lt(f(1), samples), samples, f(1)))
 }
