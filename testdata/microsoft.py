@@ -245,6 +245,31 @@ def fill(rng):
         cases.append((f"Loop_on_data_{x}", countdown(), {"x": np.array(x, np.float32)}))
     block_weights(rng)
     queries(rng)
+    regions(rng)
+
+
+def regions(rng):
+    """RoiAlign with as many samples as a bin has pixels. Half-pixel regions of which one side alone is negative end ONNX Runtime."""
+    x = rng.standard_normal((3, 4, 9, 11)).astype(np.float32)
+    boxes = np.array([
+        [1, 1, 7, 6], [1.3, 0.7, 9.6, 7.1], [2, 2, 2.4, 2.7],  # inside; within a pixel
+        [-9, -14, 31, 40], [-50, -3, 200, 90],  # larger than the image
+        [-4, 3, 3, 12], [7.5, -2.25, 14.5, 4], [-1, -1, 11, 9], [-0.5, -0.5, 10.5, 8.5],  # partly outside, and its edges
+        [20, 20, 26, 25], [-9, -9, -3, -4], [4, 30, 9, 41],  # outside
+        [3, 3, 3, 3], [3, 3, 7, 3], [6, 7, 2, 1],  # of no size and of a negative one
+        [0, 0, 4, 3], [2, 1, 10, 7], [0.5, 0.5, 8.5, 6.5],  # bins of whole pixels
+    ], np.float32)
+    images = np.arange(len(boxes), dtype=np.int64) * 2 % 3
+    for opset, mode, moved in ((10, None, 0), (16, "half_pixel", 0), (16, "output_half_pixel", 0), (16, "half_pixel", 1)):
+        more = {} if mode is None else {"coordinate_transformation_mode": mode}
+        for scale, (h, w) in ((1.0, (3, 4)), (0.25, (2, 2)), (1 / 3, (7, 5)), (0.1, (1, 3))):
+            drawn = (boxes + rng.random(boxes.shape) * moved * (boxes[:, 2:3] > boxes[:, :1])).astype(np.float32)
+            case(f"RoiAlign_adaptive_{opset}_{mode}_{h}x{w}" + "_moved" * moved, "RoiAlign", [x, drawn / np.float32(scale), images], opset=opset, domain="",
+                 output_height=h, output_width=w, spatial_scale=scale, **more)
+    for scale in (1.0, 0.7):
+        case(f"RoiAlign_adaptive_one_image_{scale}", "RoiAlign", [x[:1], boxes, images * 0], opset=16, domain="", output_height=4, output_width=2, spatial_scale=scale, sampling_ratio=0)
+    case("RoiAlign_adaptive_f64", "RoiAlign", [x.astype(np.float64), boxes.astype(np.float64), images], opset=16, domain="", output_height=2, output_width=3)
+    case("RoiAlign_adaptive_row", "RoiAlign", [x[:, :, :1], boxes, images], opset=16, domain="", output_height=2, output_width=3)
 
 
 def block_weights(rng):

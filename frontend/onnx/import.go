@@ -392,7 +392,8 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 		taken[in] = true
 	}
 	for _, out := range graph.Output {
-		v := sc.lookup(out.GetName())
+		name := out.GetName()
+		v := sc.lookup(name)
 		if v == nil {
 			return im.m.fileError("output %q is never computed", out.GetName())
 		}
@@ -407,18 +408,20 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 				WithRemedy("remove it: the output %s says it", countName(p.node))
 		}
 		switch {
-		case taken[v] && v.Name == out.GetName():
-			return im.m.fileError("output %q is an input", out.GetName()).WithRemedy("remove it from the outputs, or rename it with an Identity node")
 		case v.IsConst():
-			v = &ir.Value{Name: out.GetName(), Type: v.Type, Const: v.Const}
+			v = &ir.Value{Name: name, Type: v.Type, Const: v.Const}
 		case taken[v]: // an input, or already an output: a second name needs a second value
-			n, err := im.g.Add("Reshape", out.GetName(), ir.Attrs{"shape": append([]int{}, v.Type.Shape...)}, v)
+			n, err := im.g.Add("Reshape", name, ir.Attrs{"shape": append([]int{}, v.Type.Shape...)}, v)
 			if err != nil {
-				return im.m.fileError("output %q: %w", out.GetName(), err)
+				return im.m.fileError("output %q: %w", name, err)
+			}
+			if v.Name == name {
+				name = outputName(name, graph)
+				im.warn("output %q is an input, and a program has each name once: the output is named %q", v.Name, name)
 			}
 			v = n.Outputs[0]
 		}
-		v.Name = out.GetName()
+		v.Name = name
 		taken[v] = true
 		im.g.Outputs = append(im.g.Outputs, v)
 	}
@@ -432,6 +435,16 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 		return im.m.fileError("the graph has no outputs")
 	}
 	return nil
+}
+
+// outputName names the output that is the input of that name: NAME_output, with as many underscores more as make it the only one.
+func outputName(input string, graph *onnxpb.GraphProto) string {
+	name := input + "_output"
+	is := func(v *onnxpb.ValueInfoProto) bool { return v.GetName() == name }
+	for slices.ContainsFunc(graph.Input, is) || slices.ContainsFunc(graph.Output, is) {
+		name += "_"
+	}
+	return name
 }
 
 // checkDeclared compares an output with its declaration. Another type is an error. Another shape is a warning, as in ONNX

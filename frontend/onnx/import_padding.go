@@ -143,6 +143,8 @@ func paddedAxis(n *ir.Node, i, axis int) int {
 		return same(axis == 0)
 	case "RoiAlign":
 		return same(i > 0 && axis == 0)
+	case "RoiAlignWeights":
+		return same(axis == 0)
 	default:
 		if n.Op.Pointwise() || n.Op.ByAxis && i == 0 {
 			return fromEnd

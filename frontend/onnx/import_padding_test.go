@@ -63,6 +63,7 @@ func TestPaddedAxisIsLocal(t *testing.T) {
 		{"GridSample", nil, []ir.Type{f(2, 1, 3, 3), f(2, 2, 2, 2)}},
 		{"MaxPool", with(window, "kernel", []int{2}), []ir.Type{f(2, 3, 5)}},
 		{"RoiAlign", ir.Attrs{"sampling_ratio": 1, "height": 2, "width": 2}, []ir.Type{f(2, 3, 5, 5), f(4, 4), index(4)}},
+		{"RoiAlignWeights", ir.Attrs{"bins": 2, "size": 5}, []ir.Type{f(3, 4)}},
 		{"Add", nil, []ir.Type{f(3, 4), f(4)}},
 		{"Where", nil, []ir.Type{ir.T(ir.Bool, 2, 1, 4), f(3, 4), f(4)}},
 		{"BatchNorm", nil, []ir.Type{f(2, 3, 4), f(3), f(3), f(3), f(3)}},
@@ -86,7 +87,7 @@ func TestPaddedAxisIsLocal(t *testing.T) {
 			}
 		}
 	}
-	for _, op := range []string{"Reshape", "Transpose", "Slice", "Concat", "Softmax", "CumSum", "LayerNorm", "Gather", "GatherND", "ReduceSum", "ArgMax", "MatMul", "Conv", "RoiAlign", "Add", "Where"} {
+	for _, op := range []string{"Reshape", "Transpose", "Slice", "Concat", "Softmax", "CumSum", "LayerNorm", "Gather", "GatherND", "ReduceSum", "ArgMax", "MatMul", "Conv", "RoiAlign", "RoiAlignWeights", "Add", "Where"} {
 		require.True(t, allowed[op], "%s lets no dimension through", op)
 	}
 	require.False(t, allowed["ScatterND"] || allowed["Einsum"])

@@ -21,7 +21,7 @@ var samplingOperators = []operator{
 		}
 	})},
 	{name: "AffineGrid", since: 20, shapes: []int{1}, convert: affineGrid},
-	{name: "RoiAlign", since: 10, convert: oneOp("RoiAlign", roiAlignAttrs)},
+	{name: "RoiAlign", since: 10, convert: roiAlign},
 }
 
 // knownFloats returns the elements of a constant input, nil if it is absent.
@@ -202,18 +202,44 @@ func gridPosition(i, n int, align bool) float64 {
 	return (float64(2*i)+1)/float64(n) - 1
 }
 
-func roiAlignAttrs(s *site) ir.Attrs {
+// roiAlign converts RoiAlign. With sampling_ratio 0 a bin has ⌈bin⌉ samples along each axis, so how many depends on data. Their
+// averages are products: out[r,c,p,q] = Σ_h rows[r,p,h] · Σ_nw x[n,c,h,w] · columns[r,q,w] · [n = image of r].
+func roiAlign(s *site) {
+	x, rois, image := s.in(0), s.in(1), s.in(2)
 	mode := "half_pixel"
 	if s.opset < 16 {
 		mode = "output_half_pixel"
 	}
-	mode = s.string("coordinate_transformation_mode", mode)
-	ratio := s.int("sampling_ratio", 0)
-	if ratio < 1 {
-		s.refuse("export it with a positive sampling_ratio", "sampling_ratio=%d: the number of samples depends on the regions, which are data", ratio)
+	half := s.choice("coordinate_transformation_mode", mode, "half_pixel", "output_half_pixel") == "half_pixel"
+	reduce := s.choice("mode", "avg", "max")
+	ratio, scale := s.int("sampling_ratio", 0), s.float("spatial_scale", 1)
+	oh, ow := s.int("output_height", 1), s.int("output_width", 1)
+	if ratio < 0 {
+		s.fail("sampling_ratio=%d: want a positive number, or 0 for as many samples as a bin has pixels", ratio)
 	}
-	return ir.Attrs{
-		"mode": s.choice("mode", "avg", "max"), "height": s.int("output_height", 1), "width": s.int("output_width", 1),
-		"sampling_ratio": ratio, "scale": s.float("spatial_scale", 1), "half_pixel": mode == "half_pixel",
+	if ratio == 0 && reduce == "max" {
+		s.refuse(`export it with a positive sampling_ratio, or with mode "avg"`,
+			"sampling_ratio=0 with mode \"max\": the number of samples depends on the regions, which are data")
 	}
+	if ratio > 0 {
+		s.out(0, s.add("RoiAlign", ir.Attrs{"mode": reduce, "height": oh, "width": ow, "sampling_ratio": ratio,
+			"scale": scale, "half_pixel": half}, x, rois, image))
+		return
+	}
+	regions, d := rois.Type.Shape, wideType(x.Type.DType)
+	if x.Type.Rank() != 4 || len(regions) != 2 || regions[1] != 4 || !slices.Equal(image.Type.Shape, regions[:1]) {
+		s.fail("x %v, rois %v and batch_indices %v do not fit: want [N,C,H,W], [R,4] and [R]", x.Type, rois.Type, image.Type)
+	}
+	images, channels, h, w, r := x.Type.Shape[0], x.Type.Shape[1], x.Type.Shape[2], x.Type.Shape[3], regions[0]
+	weights := func(vertical bool, bins, size int) *ir.Value {
+		a := ir.Attrs{"bins": bins, "size": size, "vertical": vertical, "scale": scale, "half_pixel": half}
+		return s.cast(s.add("RoiAlignWeights", a, rois), d)
+	}
+	of := s.op("Equal", s.reshape(image, r, 1, 1, 1), s.iota(image.Type.DType, images, 2, 4))
+	columns := s.where(of, s.reshape(weights(false, ow, w), r, ow, 1, w), s.scalar(d, 0))
+	columns = s.transpose(s.reshape(columns, r, ow, images*w), 0, 2, 1)
+	lines := s.reshape(s.transpose(s.wide(x), 1, 2, 0, 3), channels*h, images*w)
+	across := s.reshape(s.op("MatMul", lines, columns), r, channels, h, ow)
+	y := s.op("MatMul", s.reshape(weights(true, oh, h), r, 1, oh, h), across)
+	s.out(0, s.cast(y, x.Type.DType))
 }

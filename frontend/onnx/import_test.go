@@ -2,6 +2,7 @@ package onnx_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -256,8 +257,14 @@ func TestRefusalsNameOperatorOpsetReasonAndRemedy(t *testing.T) {
 		{oneNode{17, "Concat", in([]int{2}, []int{2}), nil, 1}, `model.onnx: node "out0" (Concat, opset 17): attribute "axis" is missing`, false},
 		{oneNode{13, "Reshape", in([]int{2, 3}, ir.Vector(4, -1)), nil, 1},
 			`model.onnx: node "out0" (Reshape, opset 13): f32[2,3] has 6 elements, which shape [4 -1] cannot hold`, false},
-		{oneNode{17, "RoiAlign", in([]int{1, 1, 4, 4}, []int{1, 4}, ir.Vector(0)), nil, 1},
-			`model.onnx: node "out0" (RoiAlign, opset 17): sampling_ratio=0: the number of samples depends on the regions, which are data; export it with a positive sampling_ratio`, true},
+		{oneNode{17, "RoiAlign", in([]int{1, 1, 4, 4}, []int{1, 4}, ir.Vector(0)), []onnx.Attr{a("mode", "max")}, 1},
+			`model.onnx: node "out0" (RoiAlign, opset 17): sampling_ratio=0 with mode "max": the number of samples depends on the regions, which are data; export it with a positive sampling_ratio, or with mode "avg"`, true},
+		{oneNode{17, "RoiAlign", in([]int{1, 1, 4, 4}, []int{1, 4}, ir.Vector(0)), []onnx.Attr{a("sampling_ratio", -1)}, 1},
+			`model.onnx: node "out0" (RoiAlign, opset 17): sampling_ratio=-1: want a positive number, or 0 for as many samples as a bin has pixels`, false},
+		{oneNode{17, "RoiAlign", in([]int{1, 1, 4, 4}, []int{2, 4}, ir.Vector(0)), nil, 1},
+			`model.onnx: node "out0" (RoiAlign, opset 17): x f32[1,1,4,4], rois f32[2,4] and batch_indices i64[1] do not fit: want [N,C,H,W], [R,4] and [R]`, false},
+		{oneNode{17, "RoiAlign", in([]int{1, 1, 0, 4}, []int{1, 4}, ir.Vector(0)), []onnx.Attr{a("sampling_ratio", 2)}, 1},
+			`model.onnx: node "out0" (RoiAlign, opset 17): RoiAlign: x f32[1,1,0,4] has an empty spatial dimension`, false},
 		{oneNode{17, "Gemm", in(ir.FromInts(ir.T(ir.Int32, 1, 1), []int64{2}), ir.FromInts(ir.T(ir.Int32, 1, 1), []int64{2})), []onnx.Attr{a("alpha", .5)}, 1},
 			`model.onnx: node "out0" (Gemm, opset 17): scaling integers by alpha=0.5 and beta=1 is not supported; multiply in another node`, true},
 		{oneNode{17, "Det", in([]int{129, 129}), nil, 1}, `model.onnx: node "out0" (Det, opset 17): determinants of matrices larger than 128×128 are not supported; compute it outside of the model`, true},
@@ -375,16 +382,39 @@ func TestBatchWhereTheModelFixesOne(t *testing.T) {
 	require.EqualError(t, err, `model.onnx: input "in0": its leading dimension is 25, but --batch can only replace a batch of 1; leave out --batch, or export the model with a symbolic batch dimension`)
 }
 
-func TestAnOutputThatIsAnInputIsRefused(t *testing.T) {
-	b := onnx.NewBuilder("g", 17)
-	b.Input("x", ir.Float32, 2)
-	b.Node("Relu", []string{"x"}, []string{"y"})
-	b.Output("y", ir.Float32, 2)
-	b.Output("x", ir.Float32, 2)
-	m, err := b.Model()
-	require.NoError(t, err)
-	_, err = onnx.Import(m, onnx.ImportOptions{})
-	require.ErrorContains(t, err, `output "x" is an input; remove it from the outputs`)
+// A graph may hand an input through: its output needs a name of its own.
+func TestAnOutputThatIsAnInput_GetsANameOfItsOwn(t *testing.T) {
+	for want, outputs := range map[string][]string{
+		"[x_output y]":           {"x", "y"},
+		"[y x_output_ x_output]": {"y", "x", "x_output"},
+	} {
+		b := onnx.NewBuilder("g", 17)
+		b.Input("x", ir.Float32, 2)
+		b.Node("Relu", []string{"x"}, []string{"y"})
+		b.Node("Neg", []string{"x"}, []string{"x_output"})
+		for _, name := range outputs {
+			b.Output(name, ir.Float32, 2)
+		}
+		m, err := b.Model()
+		require.NoError(t, err)
+		m.Path = "m.onnx"
+		var warnings []string
+		g, err := onnx.Import(m, onnx.ImportOptions{Warn: func(text string) { warnings = append(warnings, text) }})
+		require.NoError(t, err)
+		require.NoError(t, g.Verify())
+		var names []string
+		for _, v := range g.Outputs {
+			names = append(names, v.Name)
+		}
+		require.Equal(t, want, fmt.Sprint(names))
+		is := names[slices.Index(outputs, "x")]
+		require.Equal(t, []string{fmt.Sprintf(
+			`m.onnx: output "x" is an input, and a program has each name once: the output is named %q`, is)}, warnings)
+		x := &ir.Array{Type: ir.T(ir.Float32, 2), F: []float64{-1, 2}}
+		out, err := ir.Evaluate(t.Context(), g, map[string]*ir.Array{"x": x}, ir.EvalOptions{})
+		require.NoError(t, err)
+		require.Equal(t, []float64{-1, 2}, out[is].F)
+	}
 }
 
 func TestShapeInputsAreThoseThatReachAShape(t *testing.T) {

@@ -122,3 +122,18 @@ func EncodeOutputSlices(slices []Slice) string {
 	p = append(p, "u."...)
 	return base64.StdEncoding.EncodeToString(p)
 }
+
+// Ports lists the names of a file's inputs, without initializers that are listed as inputs, and of its outputs.
+func (m *Model) Ports() (inputs, outputs []string) {
+	g := m.Proto.GetGraph()
+	weights := map[string]bool{}
+	for _, w := range g.GetInitializer() {
+		weights[w.GetName()] = true
+	}
+	for _, v := range g.GetInput() {
+		if !weights[v.GetName()] {
+			inputs = append(inputs, v.GetName())
+		}
+	}
+	return inputs, valueNames(g.GetOutput())
+}

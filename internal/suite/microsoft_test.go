@@ -128,12 +128,12 @@ func unpacked(t *testing.T, path string) string {
 	return dir
 }
 
-// TestMicrosoftOperators_InF16 holds attention with caches and weights in blocks, compiled for fp16, to what ONNX
+// TestMicrosoftOperators_InF16 holds attention with caches, weights in blocks and RoiAlign, compiled for fp16, to what ONNX
 // Runtime computed in f32: products of operands with 11 bits, and caches kept in f16.
 func TestMicrosoftOperators_InF16(t *testing.T) {
 	dir := unpacked(t, recorded)
 	var dirs []string
-	for _, pattern := range []string{"GroupQueryAttention_*", "RotaryEmbedding_*", "GatherBlockQuantized_*", "MatMulNBits_*"} {
+	for _, pattern := range []string{"GroupQueryAttention_*", "RotaryEmbedding_*", "GatherBlockQuantized_*", "MatMulNBits_*", "RoiAlign_*"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		require.NoError(t, err)
 		require.NotEmpty(t, found, pattern)
