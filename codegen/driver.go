@@ -210,7 +210,7 @@ func (d *driver) entry(e Entry) error {
 			}
 		}
 		return at.align()
-	}}
+	}, Updates: l.updates}
 	d.lists = append(d.lists, l)
 	var joined map[string]*storage
 	if e.Front != nil {
@@ -259,6 +259,18 @@ func isEmpty(n *ir.Node) bool {
 		}
 	}
 	return true
+}
+
+// updates reports whether out is all of the new value of a kept input, and old all of that input.
+func (l *list) updates(out, old *ir.Value) bool {
+	next, err := l.of(out)
+	if err != nil || next.offset != 0 {
+		return false
+	}
+	was, err := l.of(old)
+	return err == nil && was.offset == 0 && slices.ContainsFunc(l.feedback, func(f feedback) bool {
+		return f == feedback{was.at, next.at} && f.next.bytes == out.Type.Bytes() && f.next.bytes == old.Type.Bytes()
+	})
 }
 
 // emitCopies appends the copies that a view needs, or, for nil, those of outputs.
@@ -356,6 +368,13 @@ func (l *list) add(n *ir.Node, s *kernel.Spec) error {
 			return err
 		}
 		out.params = append(out.params, param{o, at})
+		if o.Over != nil {
+			from, err := l.of(o.Over)
+			if err != nil {
+				return err
+			}
+			l.emitCopy(copyNeed{src: from, dst: at, bytes: bytes, what: "what " + out.Note + " leaves"})
+		}
 		if write {
 			out.writes = append(out.writes, span{at, bytes})
 		}

@@ -1,6 +1,7 @@
 package codegen
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -32,7 +33,7 @@ func livesOf(launches []launch) map[*storage]life {
 
 // keep decides where the new value of each kept input is written: over the old one, if every launch that touches the old
 // value comes before the first that writes the new one, or is that one and computes each element from the old one alone; else
-// to the arena, and a copy at the end carries it over.
+// to the arena, and a copy at the end carries it over. A copy of an old value over itself goes.
 func (l *list) keep() {
 	lives := livesOf(l.pending)
 	for _, f := range l.feedback {
@@ -44,12 +45,18 @@ func (l *list) keep() {
 		}
 		l.emitCopy(copyNeed{src: place{f.next, 0}, dst: place{f.old, 0}, bytes: f.next.bytes, what: "state " + f.old.name})
 	}
+	l.pending = slices.DeleteFunc(l.pending, func(p launch) bool {
+		return p.Copy != nil && p.reads[0].offset == p.writes[0].offset && p.reads[0].at == p.writes[0].at.into
+	})
 }
 
 // overwrites reports whether a launch that reads an old value may write the new one over it: a loop without sums, in which no
 // element depends on another of that value. Its threads load all that they need before they store.
 func (l *list) overwrites(p *launch, f feedback) bool {
 	n := p.region
+	if p.Copy != nil {
+		return true
+	}
 	if p.joint || !n.IsFamily(ir.FamilyLoop) || n.Region.Members > 0 {
 		return false
 	}
@@ -71,11 +78,11 @@ func (l *list) overwrites(p *launch, f feedback) bool {
 		if m.Role() != ir.RoleLight {
 			return false
 		}
-		for _, v := range m.Inputs {
+		for i, v := range m.Inputs {
 			if v == nil || !own[v] {
 				continue
 			}
-			if m.Outputs[0].Type.Numel() != v.Type.Numel() || !m.Op.Pointwise() && m.Op.Name != "Reshape" {
+			if m.Outputs[0].Type.Numel() != v.Type.Numel() || !m.PullsSame(i) {
 				return false
 			}
 			own[m.Outputs[0]] = true

@@ -43,6 +43,18 @@ func (n *Node) Sources() (from []*Value, fill float64, ok bool) {
 	return from, fill, true
 }
 
+// PullsSame reports whether an element of a light node's output reads input i at the same place in memory alone, or a
+// smaller input.
+func (n *Node) PullsSame(i int) bool {
+	return n.Op.Pointwise() || n.Op.Name == "Reshape" || n.Op.Name == "Gather" && i == 1 && n.Inputs[0].Type.Rank() == 1
+}
+
+// WritesEach reports whether n is a scatter whose updates all go to different places, each over one element.
+func (n *Node) WritesEach() bool {
+	return n.Op.Name == "ScatterElements" && n.Attrs.String("reduction", "none") == "none" &&
+		n.Inputs[1].Type.Shape[n.Attrs.Int("axis", 0)] == 1
+}
+
 func alwaysHeavy(*Node) Role { return RoleHeavy }
 
 // minMatrixRows is the least number of rows for which tensor tiles beat a row-by-row product.

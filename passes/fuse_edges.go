@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/ir"
@@ -58,7 +59,8 @@ func (f *fuser) mergeTails() {
 			continue
 		}
 		p := f.of[v.Def]
-		if p == c || p.family != ir.FamilyLoop || p.root.Role() == ir.RoleRegion || p.root.Outputs[0].Type.Numel() != v.Type.Numel() {
+		if p == c || p.family != ir.FamilyLoop || p.root.Role() == ir.RoleRegion ||
+			p.root.Outputs[0].Type.Numel() != v.Type.Numel() || !f.fitRegisters(p, c) {
 			continue
 		}
 		for _, n := range f.sorted(c) {
@@ -109,7 +111,8 @@ func (f *fuser) mergeSiblings() {
 			merged = false
 			for _, v := range f.wholes(c) {
 				for _, p := range near[v] {
-					if p == c || len(p.nodes) == 0 || len(p.nodes)+len(c.nodes) > maxCluster || f.between(p, c) || f.between(c, p) {
+					if p == c || len(p.nodes) == 0 || f.between(p, c) || f.between(c, p) ||
+						!movesApart(p, c) || !f.fitRegisters(p, c) {
 						continue
 					}
 					if f.pos[p.root] > f.pos[c.root] {
@@ -126,14 +129,81 @@ func (f *fuser) mergeSiblings() {
 	f.all = slices.DeleteFunc(f.all, func(c *cluster) bool { return len(c.nodes) == 0 })
 }
 
-// isElementwise reports whether c is a loop of pointwise nodes and views of its own size.
+// maxLive bounds the values that a kernel of merged loops holds at a time, in registers of 32 bits: a thread has 255.
+const maxLive = 208
+
+// movesApart reports whether neither of two elementwise loops moves what the other one computes.
+func movesApart(p, c *cluster) bool {
+	for _, part := range []*cluster{p, c} {
+		for n := range part.nodes {
+			for i, v := range n.Inputs {
+				if !n.PullsSame(i) && (p.nodes[v.Def] || c.nodes[v.Def]) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// fitRegisters reports whether the registers of a thread hold what it computes of two loops.
+func (f *fuser) fitRegisters(p, c *cluster) bool {
+	if len(p.nodes)+len(c.nodes) <= maxCluster {
+		return true
+	}
+	nodes := slices.AppendSeq(slices.Collect(maps.Keys(p.nodes)), maps.Keys(c.nodes))
+	slices.SortFunc(nodes, func(a, b *ir.Node) int { return f.pos[a] - f.pos[b] })
+	return f.mostLive(nodes, func(n *ir.Node) bool { return p.nodes[n] || c.nodes[n] }) <= maxLive
+}
+
+// mostLive is the greatest number of registers of what nodes, in order, have read or computed and still need. Results
+// that others read are needed to the end: threads store all of them last.
+func (f *fuser) mostLive(nodes []*ir.Node, in func(n *ir.Node) bool) (most int) {
+	last := map[*ir.Value]int{}
+	for i, n := range nodes {
+		for _, v := range n.Inputs {
+			if v != nil && v.Type.Numel() > 1 {
+				last[v] = max(last[v], i)
+			}
+		}
+		for _, v := range n.Outputs {
+			for _, u := range f.uses[v] {
+				if !in(u.Node) {
+					last[v] = len(nodes)
+				}
+			}
+		}
+	}
+	ends := make([]int, len(nodes)+1)
+	live, seen := 0, map[*ir.Value]bool{}
+	for i, n := range nodes {
+		for _, v := range slices.Concat(n.Inputs, n.Outputs) {
+			if end, ok := last[v]; ok && !seen[v] {
+				seen[v] = true
+				size := max(1, v.Type.DType.Bits()/32)
+				live += size
+				ends[max(end, i)] += size
+			}
+		}
+		most = max(most, live)
+		live -= ends[i]
+	}
+	return most
+}
+
+// isElementwise reports whether c is a loop of light nodes of its own size, which move only what it does not compute.
 func (f *fuser) isElementwise(c *cluster) bool {
-	if c.family != ir.FamilyLoop || c.heavy != nil || c.root.Role() == ir.RoleRegion {
+	if c.family != ir.FamilyLoop || c.heavy != nil || c.root.Role() != ir.RoleLight {
 		return false
 	}
 	for n := range c.nodes {
-		if len(n.Outputs) != 1 || n.Outputs[0].Type.Numel() != c.root.Outputs[0].Type.Numel() || !n.Op.Pointwise() && n.Op.Name != "Reshape" {
+		if len(n.Outputs) != 1 || n.Outputs[0].Type.Numel() != c.root.Outputs[0].Type.Numel() {
 			return false
+		}
+		for i, v := range n.Inputs {
+			if !n.PullsSame(i) && c.nodes[v.Def] {
+				return false
+			}
 		}
 	}
 	return true

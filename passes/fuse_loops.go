@@ -1,6 +1,10 @@
 package passes
 
-import "github.com/spark-compile/spark-compile/ir"
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/ir"
+)
 
 // growLoops makes regions of the remaining nodes, from the outputs upwards.
 func (f *fuser) growLoops() {
@@ -26,7 +30,7 @@ func (f *fuser) growLoops() {
 
 // canPlace reports whether the operands of a Concat are better written in place by their kernels than gathered by one:
 // each is the output of a node, none is claimed twice, and at most one of them would not need a kernel otherwise, unless
-// groupOperands has seen to those.
+// groupOperands has seen to those, or they can join the kernel of others.
 func (f *fuser) canPlace(n *ir.Node) bool {
 	seen := map[*ir.Value]bool{}
 	light := 0
@@ -34,7 +38,7 @@ func (f *fuser) canPlace(n *ir.Node) bool {
 		if !f.placeable(v, seen) {
 			return false
 		}
-		if f.isLight(v) {
+		if f.isLight(v) && !(f.several && f.hasSiblings(v)) {
 			light++
 		}
 	}
@@ -53,6 +57,28 @@ func (f *fuser) placeable(v *ir.Value, seen map[*ir.Value]bool) bool {
 
 // isLight reports whether v would need no kernel if what reads it computed it.
 func (f *fuser) isLight(v *ir.Value) bool { return f.reader(v) != nil && !f.hasKernel(v.Def) }
+
+// hasSiblings reports whether an elementwise kernel that computes v would have others of its size to join (mergeSiblings):
+// v is read elsewhere too, or some value that it is computed from, element by element, is.
+func (f *fuser) hasSiblings(v *ir.Value) bool {
+	size := v.Type.Numel()
+	for v = viewedWhole(v); v.Type.Numel() == size; {
+		if len(f.uses[v]) > 1 {
+			return true
+		}
+		if v.Def == nil || !v.Def.Op.Pointwise() {
+			return false
+		}
+		i := slices.IndexFunc(v.Def.Inputs, func(x *ir.Value) bool {
+			return x != nil && !x.IsConst() && x.Type.Numel() == size
+		})
+		if i < 0 {
+			return false
+		}
+		v = v.Def.Inputs[i]
+	}
+	return false
+}
 
 // viewedWhole follows views of all of a value to that value.
 func viewedWhole(v *ir.Value) *ir.Value {
@@ -129,7 +155,7 @@ func (f *fuser) fitsLoop(c *cluster, d *ir.Node) bool {
 				return false
 			}
 		}
-		if c.heavy != nil && c.heavy.Op.Kind == ir.KindOther && f.feedsHeavy(c, d) {
+		if c.heavy != nil && c.heavy.Op.Kind == ir.KindOther && !c.heavy.WritesEach() && f.feedsHeavy(c, d) {
 			return false
 		}
 	default:

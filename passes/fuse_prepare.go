@@ -33,6 +33,9 @@ func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
 		if err := computeAgain(g); err != nil {
 			return nil, err
 		}
+		if err := ownOperands(g); err != nil {
+			return nil, err
+		}
 	}
 	if err := ownOutputs(g); err != nil {
 		return nil, err
@@ -160,6 +163,44 @@ func groupOperands(g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
 		err = g.Toposort()
 	}
 	return grouped, err
+}
+
+// ownOperands gives a Concat an elementwise copy of each operand that is an output of the graph too, or an operand before,
+// where all are of one size and computed element by element: the kernel that computes it stores it in both places.
+func ownOperands(g *ir.Graph) error {
+	taken := map[*ir.Value]bool{}
+	for _, v := range g.Outputs {
+		taken[v] = true
+	}
+	for _, n := range slices.Clone(g.Nodes) {
+		if !n.IsFlatConcat() || len(n.Inputs) < 2 {
+			continue
+		}
+		other := func(v *ir.Value) bool {
+			d := viewedWhole(v).Def
+			return d == nil || !d.Op.Pointwise() || v.Type.Numel() != n.Inputs[0].Type.Numel()
+		}
+		if slices.ContainsFunc(n.Inputs, other) {
+			continue
+		}
+		for i, v := range n.Inputs {
+			base := viewedWhole(v)
+			if !taken[base] {
+				taken[base] = true
+				continue
+			}
+			c, err := g.Add("Cast", base.Name, ir.Attrs{"to": base.Type.DType}, base)
+			if err != nil {
+				return err
+			}
+			r, err := g.Add("Reshape", base.Name, ir.Attrs{"shape": slices.Clone(v.Type.Shape)}, c.Outputs[0])
+			if err != nil {
+				return err
+			}
+			n.Inputs[i] = r.Outputs[0]
+		}
+	}
+	return g.Toposort()
 }
 
 // ownOutputs gives every output of the graph a node of its own to write it: an output may be an input, a constant or

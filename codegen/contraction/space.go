@@ -152,7 +152,7 @@ func Space(region *ir.Node, ctx *kernel.Context) (*kernel.Space, error) {
 			}
 		}, append(usual, own))
 	}
-	out.Within()
+	out.Within(own.coordinates())
 	for i := range out.Plans {
 		out.Plans[i].Schedule = at(out.Plans[i].At).String()
 	}

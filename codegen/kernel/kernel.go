@@ -55,6 +55,7 @@ type Operand struct {
 	Number    *Number   // a scalar passed by value, not part of the kernel's text
 	Write     bool      // the kernel writes it (a Workspace and a Counter are always written)
 	Read      bool      // of a Value that is written: it is also read
+	Over      *ir.Value // of a Value that is written in part: the value that has the other elements; nil: all is written
 }
 
 // Number is a parameter by value.
@@ -80,6 +81,9 @@ type Context struct {
 	// Align is the guaranteed alignment in bytes of a value's address (256 unless known otherwise; a view into another
 	// value may have less).
 	Align func(v *ir.Value) int
+	// Updates reports whether out is the new value of a kept input, and old is that input: a kernel may write what differs
+	// alone. nil: there are none.
+	Updates func(out, old *ir.Value) bool
 	// Unpacked says that schedules are wanted, not programs: constants that kernels pack need the right size, not the right bytes.
 	Unpacked bool
 	Choices  Choices // nil: families choose

@@ -110,15 +110,16 @@ type Plan struct {
 // by counts was within 1 % of the least estimate.
 const Slowest = 2
 
-// Within leaves out the plans that are estimated to take more than Slowest times as long as the best, but for the default.
-func (s *Space) Within() {
+// Within leaves out the plans that are estimated to take more than Slowest times as long as the best, but for the default,
+// whose coordinates are given: plans may get their Schedule later.
+func (s *Space) Within(own []int) {
 	least := s.Plans[0].US
 	for _, p := range s.Plans {
 		least = min(least, p.US)
 	}
 	kept := s.Plans[:0]
 	for _, p := range s.Plans {
-		if p.US <= Slowest*least || p.Schedule == s.Default {
+		if p.US <= Slowest*least || slices.Equal(p.At, own) {
 			kept = append(kept, p)
 		}
 	}

@@ -201,6 +201,16 @@ func cases() []*testCase {
 		add("RoiAlign", mode, A{"mode": mode, "height": 3, "width": 2, "sampling_ratio": 2, "scale": 0.5, "half_pixel": mode == "avg"}, data{nil, func(r *rand.Rand, i int) float64 { return float64(i%4/2*6) + 6*r.Float64() }, below(2)}, T(f32, 2, 3, 6, 7), T(f32, 4, 4), T(i64, 4))
 	}
 
+	for _, ratio := range []int{0, 3} {
+		for _, vertical := range []bool{false, true} {
+			for _, d := range []ir.DType{f16, f32, ir.Float64} {
+				a := A{"bins": 3, "size": 7, "vertical": vertical, "sampling_ratio": ratio, "scale": 0.3, "half_pixel": d == f32}
+				draw := func(r *rand.Rand, i int) float64 { return float64(i%4/2*(i/4*9-4)) + 20*r.Float64() - 8 }
+				add("RoiAlignWeights", fmt.Sprint(d, ratio, vertical), a, data{draw}, T(d, 8, 4))
+			}
+		}
+	}
+
 	// Frames of 20 × 12 pixels, 24 bytes from row to row, through homographies that also look outside, and through those of no use.
 	homography := func(r *rand.Rand, i int) float64 {
 		return []float64{1.3, .1, -2, .08, 1.1, -1.5, .004, .006, 1}[i%9] * (.9 + .2*r.Float64())

@@ -109,6 +109,9 @@ func (f *frame) store(at *expr.Expr, n int, pred *expr.Expr) {
 		memo := map[*expr.Expr]*expr.Expr{}
 		for i, o := range p.outs {
 			values[i] = append(values[i], b.Subst(o.value, with, memo))
+			if p.scatters {
+				at = b.Subst(o.linear, with, memo)
+			}
 		}
 	}
 	for i := range values {

@@ -71,6 +71,7 @@ type problem struct {
 	outs     []output
 	outputs  []int    // operand numbers
 	part     *part    // of a chain; nil: a launch of its own
+	scatters bool     // its output is elements of a value whose others stay: each goes to its linear
 	blocks   *ir.Node // BlockQuantize that the body ends with: what it rounds is the only one of outs; nil: none
 }
 
@@ -78,7 +79,7 @@ type output struct {
 	value  *expr.Expr // as stored
 	dtype  ir.DType   // as stored
 	sub    int        // elements in a byte, 1 for whole ones
-	linear *expr.Expr // element number; all outputs agree
+	linear *expr.Expr // element number; all outputs agree unless they are scattered
 }
 
 func newProblem(region *ir.Node, ctx *kernel.Context) (p *problem, err error) {
@@ -92,11 +93,19 @@ func problemOf(region *ir.Node, ctx *kernel.Context, l *lower.Lowering, of *part
 	p = &problem{region: region, ctx: ctx, b: b, l: l, part: of}
 	p.shape = region.Outputs[0].Type.Shape
 	p.elements = region.Outputs[0].Type.Numel()
+	update := updateOf(region, ctx)
+	if p.scatters = update != nil && of == nil; p.scatters {
+		p.shape, p.elements = update.Inputs[2].Type.Shape, update.Inputs[2].Type.Numel()
+	}
 	if err := indexable(region, p.elements); err != nil {
 		return nil, err
 	}
 	for i, d := range p.shape {
 		p.index = append(p.index, b.Index(of.name(fmt.Sprint("o", i)), d))
+	}
+	if p.scatters {
+		p.scattered(update)
+		return p, nil
 	}
 	inner, shape := p.index, p.shape
 	if region.Region.Members > 0 {

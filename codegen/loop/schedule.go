@@ -54,6 +54,9 @@ func (p *problem) choose(from []*schedule) (best *schedule, work *cost.Work, err
 
 // candidates are the flat schedules and, for every reduction, rows and columns of the outputs that share it.
 func (p *problem) candidates() []*schedule {
+	if p.scatters {
+		return []*schedule{p.flatVector(1)}
+	}
 	out := []*schedule{p.flat()}
 	rs := p.rows()
 	if p.packed() > 1 || len(rs) == 0 {
@@ -96,8 +99,12 @@ func (p *problem) rows() (out [][]bool) {
 // maxShared is what a block has of shared memory without asking for more.
 const maxShared = 48 << 10
 
-// flat computes elements in order, as many a thread as 16 bytes hold where the last dimension allows and enough threads
-// remain.
+// maxHeld bounds the elements of operands that a thread of a flat schedule computes with: it has 255 registers, and may need
+// most of them at a time.
+const maxHeld = 192
+
+// flat computes elements in order, as many a thread as 16 bytes hold where the last dimension allows, enough threads
+// remain, and registers hold them.
 func (p *problem) flat() *schedule {
 	if sub := p.packed(); sub > 1 {
 		return p.flatVector(sub)
@@ -114,7 +121,7 @@ func (p *problem) flat() *schedule {
 		widest = 16
 	}
 	for v := min(16/size, widest); v > 1; v /= 2 {
-		if p.divides(v) && (v == 2 || p.elements/v >= p.ctx.Target.SMs*64) {
+		if v*len(p.l.Operands) <= maxHeld && p.divides(v) && (v == 2 || p.elements/v >= p.ctx.Target.SMs*64) {
 			return p.flatVector(v)
 		}
 	}
@@ -139,6 +146,9 @@ func (p *problem) flatVector(vector int) *schedule {
 	}
 	if n < p.ctx.Target.SMs*64 {
 		s.threads = 64
+	}
+	if n <= p.ctx.Target.SMs*32 && 2*len(p.l.Operands) > maxHeld { // long threads: a multiprocessor for each warp
+		s.threads = 32
 	}
 	s.blocks = (n + s.threads - 1) / s.threads
 	return s

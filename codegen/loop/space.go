@@ -105,15 +105,20 @@ func Space(region *ir.Node, ctx *kernel.Context) (*kernel.Space, error) {
 		if s.shared > maxShared {
 			continue
 		}
-		kind := 0
-		switch {
-		case s.team > 1 && s.adjacent:
-			kind = 1
-		case s.team > 1:
-			kind = 2
-		}
-		out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: []int{kind, s.team, s.vector, s.threads}, US: m.Estimate(w).US})
+		out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(w).US})
 	}
-	out.Within()
+	out.Within(own.coordinates())
 	return out, nil
+}
+
+// coordinates are those of a plan (kernel.Plan): what threads of a team read, how many they are, elements and threads.
+func (s *schedule) coordinates() []int {
+	kind := 0
+	switch {
+	case s.team > 1 && s.adjacent:
+		kind = 1
+	case s.team > 1:
+		kind = 2
+	}
+	return []int{kind, s.team, s.vector, s.threads}
 }

@@ -50,13 +50,13 @@ func Space(region *ir.Node, ctx *kernel.Context) (out *kernel.Space, err error) 
 	add := func(s schedule) {
 		if s.shared(p) <= ctx.Target.SharedBlock {
 			by[s.String()] = s
-			out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: []int{s.Rows, s.Columns / s.Pixels, s.Channels, s.Pixels, s.Vector}, US: m.Estimate(s.work(p, m)).US})
+			out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(s.work(p, m)).US})
 		}
 	}
 	for _, s := range p.candidates() {
 		add(s)
 	}
-	out.Within()
+	out.Within(own.coordinates())
 	packed := out.Plans
 	out.Plans = nil
 	for _, x := range packed { // rows are moved apart in those that are left: it takes long
@@ -104,15 +104,15 @@ func ChainSpace(n *ir.Node, ctx *kernel.Context) (out *kernel.Space, err error) 
 	out = &kernel.Space{Signature: c.signature(ctx, n), Default: own.String()}
 	by := map[string]chained{}
 	add := func(s chained) {
-		if z := s.second; c.shared(s) <= ctx.Target.SharedBlock {
+		if c.shared(s) <= ctx.Target.SharedBlock {
 			by[s.String()] = s
-			out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: []int{z.Rows, z.Columns / z.Pixels, z.Channels, z.Pixels, z.Vector, s.first.Pixels}, US: m.Estimate(c.work(s, m)).US})
+			out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(c.work(s, m)).US})
 		}
 	}
 	for s := range c.all() {
 		add(s)
 	}
-	out.Within()
+	out.Within(own.coordinates())
 	packed := out.Plans
 	out.Plans = nil
 	for _, x := range packed {
@@ -120,3 +120,9 @@ func ChainSpace(n *ir.Node, ctx *kernel.Context) (out *kernel.Space, err error) 
 	}
 	return out, nil
 }
+
+func (s schedule) coordinates() []int {
+	return []int{s.Rows, s.Columns / s.Pixels, s.Channels, s.Pixels, s.Vector}
+}
+
+func (s chained) coordinates() []int { return append(s.second.coordinates(), s.first.Pixels) }

@@ -322,7 +322,7 @@ func moves(n *ir.Node) bool {
 	switch n.Op.Name {
 	case "Resize":
 		return n.Attrs.String("mode", "nearest") == "nearest"
-	case "GridSample", "RoiAlign":
+	case "GridSample", "RoiAlign", "RoiAlignWeights":
 		return false
 	case "ScatterElements", "ScatterND":
 		return !slices.Contains([]string{"add", "mul"}, n.Attrs.String("reduction", "none"))

@@ -407,7 +407,7 @@ var samplingRows = []row{
 			rois = append(rois, x1, y1, x1+b.r.Float64()*4, y1+b.r.Float64()*4)
 		}
 		in := []*value{x, b.given(ir.FromFloats(ir.T(x.DType, n, 4), rois)), b.indices(ir.Int64, x.Shape[0], false, n)}
-		attrs := []onnx.Attr{a("output_height", b.between(1, 3)), a("output_width", b.between(1, 3)), a("sampling_ratio", b.between(1, 3)), a("spatial_scale", b.number(.5, 1))}
+		attrs := []onnx.Attr{a("output_height", b.between(1, 3)), a("output_width", b.between(1, 3)), a("sampling_ratio", b.between(0, 3)), a("spatial_scale", b.number(.5, 1))}
 		attrs = append(attrs, b.maybe(a("mode", "avg"))...)
 		if b.opset >= 16 {
 			attrs = append(attrs, b.maybe(a("coordinate_transformation_mode", oneOf(b, "half_pixel", "output_half_pixel")))...)
