@@ -381,7 +381,7 @@ func (w *warp) storeMatrix(in *inst) {
 
 // asyncCopy is a cp.async in flight: its data appear in shared memory when they are waited for.
 type asyncCopy struct {
-	in    *inst
+	size  uint32 // bytes that a lane copies
 	mask  uint32
 	group int
 	dst   [32]uint32 // offsets in shared memory
@@ -398,7 +398,7 @@ func (w *warp) copyAsync(in *inst, mask uint32) {
 		w.copies = append(w.copies, asyncCopy{})
 	}
 	c := &w.copies[n]
-	c.in, c.mask, c.group = in, mask, w.group
+	c.size, c.mask, c.group = uint32(in.size), mask, w.group
 	w.locateShared(in, in.d, int64(in.vec[0]), mask, size)
 	if k := w.b.check; k != nil {
 		k.asyncWrite(w, in, mask, size)
@@ -484,10 +484,10 @@ func (w *warp) waitGroup(in *inst) {
 	for done < len(w.copies) && w.copies[done].group < before {
 		c := &w.copies[done]
 		for l := range lanes(c.mask) {
-			if c.in.size == 16 {
+			if c.size == 16 {
 				*(*[16]byte)(w.b.shared[c.dst[l]:]) = c.data[l]
 			} else {
-				copy(w.b.shared[c.dst[l]:], c.data[l][:c.in.size])
+				copy(w.b.shared[c.dst[l]:], c.data[l][:c.size])
 			}
 		}
 		if k := w.b.check; k != nil {

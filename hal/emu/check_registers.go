@@ -9,7 +9,7 @@ import (
 // tracking finds reads of registers that were never written. A data-flow analysis proves that most reads are safe; only
 // the registers of the others are followed while the kernel runs, one bit per lane.
 type tracking struct {
-	registers int         // how many are followed
+	registers []ptx.Reg   // that are followed
 	at        []trackInst // by pc
 }
 
@@ -87,17 +87,19 @@ func track(p *program) *tracking {
 
 	in := definedAtEntry(p, n, number)
 	followed := map[int]int{}
+	var registers []ptx.Reg
 	walk(p, in, number, func(pc int, have bitset, reads, _ []registerAccess) {
 		for _, r := range reads {
 			if _, ok := followed[number(r.reg)]; !ok && !have.has(number(r.reg)) {
 				followed[number(r.reg)] = len(followed)
+				registers = append(registers, r.reg)
 			}
 		}
 	})
 	if len(followed) == 0 {
 		return nil
 	}
-	t := &tracking{registers: len(followed), at: make([]trackInst, len(p.code))}
+	t := &tracking{registers: registers, at: make([]trackInst, len(p.code))}
 	walk(p, in, number, func(pc int, have bitset, reads, writes []registerAccess) {
 		at := &t.at[pc]
 		for _, r := range reads {
@@ -151,10 +153,26 @@ func leadersOf(p *program) []bool {
 }
 
 // definedAtEntry solves, for each basic block, which registers every path to it has written; keyed by first pc.
-// Blocks that nothing reaches are absent.
+// Blocks that nothing reaches are absent. Of a kernel with so many blocks and registers that the sets would take much
+// memory, it knows of none.
 func definedAtEntry(p *program, n int, number func(ptx.Reg) int) map[int]bitset {
 	lead := leadersOf(p)
 	words := (n + 63) / 64
+	blocks := 0
+	for _, leads := range lead {
+		if leads {
+			blocks++
+		}
+	}
+	if blocks*words > maxLiveWords {
+		none, in := make(bitset, words), map[int]bitset{}
+		for pc, leads := range lead {
+			if leads {
+				in[pc] = none
+			}
+		}
+		return in
+	}
 	in := map[int]bitset{0: make(bitset, words)}
 	work := []int{0}
 	for len(work) > 0 {

@@ -375,7 +375,7 @@ func (c *blockCheck) asyncArrived(w *warp, a *asyncCopy) {
 	id := uint32(w.id)
 	for l := range lanes(a.mask) {
 		off := uint64(a.dst[l])
-		words := c.words[off>>c.shift : (off+uint64(a.in.size)-1)>>c.shift+1]
+		words := c.words[off>>c.shift : (off+uint64(a.size)-1)>>c.shift+1]
 		for i := range words {
 			words[i].writer = c.clock[id]<<10 | id<<5 | uint32(l)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,6 +51,7 @@ type inst struct {
 	d, a, b, c int32
 	imm        int64
 	vec        []int32 // rows of a vector operand, or of an mma
+	dies       []int32 // 32-bit rows that nothing reads after the instruction until they are written again
 	def        *ptx.Def
 	stmt       *ptx.Stmt
 
@@ -80,6 +82,7 @@ type program struct {
 	code                     []inst
 	nR, nQ, nP               int // rows a warp has
 	regR, regQ               int // of which registers; constants and special registers follow
+	rows                     rowOf
 	constR                   []constant[uint32]
 	constQ                   []constant[uint64]
 	specials                 []special
@@ -88,8 +91,8 @@ type program struct {
 	waits                    bool // has griddepcontrol.wait
 	grainShared, grainGlobal int  // bytes of the narrowest store
 
-	trackOnce sync.Once // checks only
-	track     *tracking
+	trackOnce sync.Once
+	track     *tracking // registers that may be read before they are written
 
 	clocked bool // reads a clock, which native code does not
 	native  native
@@ -103,9 +106,17 @@ type constant[T any] struct {
 	value T
 }
 
+// special is a row that holds a special register.
 type special struct {
-	row  int32
-	name string
+	row           int32
+	name          string
+	launch, block bool // all threads have the same, of a launch or of a block
+}
+
+func newSpecial(row int32, name string) special {
+	block := name == string(ptx.SM) || strings.HasPrefix(name, "%ctaid")
+	thread := name == "%laneid" || name == "%warpid" || strings.HasPrefix(name, "%tid")
+	return special{row, name, !block && !thread, block}
 }
 
 type decoder struct {
@@ -116,7 +127,6 @@ type decoder struct {
 	r64    map[uint64]int32
 	spec   map[string]int32
 	params map[string]int
-	base   [ptx.NumClasses]int32
 }
 
 // decode resolves a kernel's operands to rows and its opcodes to functions.
@@ -129,13 +139,6 @@ func decode(k *ptx.Kernel) (*program, error) {
 			return nil, fmt.Errorf("kernel %s: %d registers %s, at most %d", k.Name, n, ptx.Class(c).Prefix(), maxRegisters)
 		}
 	}
-	d.base[ptx.F32] = int32(k.Regs[ptx.B32])
-	d.base[ptx.B16] = d.base[ptx.F32] + int32(k.Regs[ptx.F32])
-	d.base[ptx.B8] = d.base[ptx.B16] + int32(k.Regs[ptx.B16])
-	p.regR = int(d.base[ptx.B8]) + k.Regs[ptx.B8]
-	d.base[ptx.F64] = int32(k.Regs[ptx.B64])
-	p.regQ = int(d.base[ptx.F64]) + k.Regs[ptx.F64]
-	p.nR, p.nQ, p.nP = p.regR, p.regQ, k.Regs[ptx.Pred]
 	for _, prm := range k.Params {
 		n := prm.Size()
 		if n == 0 {
@@ -154,6 +157,9 @@ func decode(k *ptx.Kernel) (*program, error) {
 			n++
 		}
 	}
+	rows, dies, regR, regQ := allocateRows(k, d.labels)
+	p.rows, p.regR, p.regQ = rows, regR, regQ
+	p.nR, p.nQ, p.nP = p.regR, p.regQ, k.Regs[ptx.Pred]
 	for i := range k.Body {
 		s := &k.Body[i]
 		if s.Instr == nil {
@@ -166,6 +172,7 @@ func decode(k *ptx.Kernel) (*program, error) {
 		if err := d.instr(&in, s.Instr.Operands); err != nil {
 			return nil, fmt.Errorf("kernel %s: line %d: %s: %w", k.Name, s.Line, s.Instr, err)
 		}
+		in.dies = dies[len(p.code)]
 		p.code = append(p.code, in)
 	}
 	// A body that runs off its end returns.
@@ -178,7 +185,7 @@ func decode(k *ptx.Kernel) (*program, error) {
 }
 
 // reg is the row of a register in its file.
-func (d *decoder) reg(r ptx.Reg) int32 { return d.base[r.Class] + int32(r.ID) }
+func (d *decoder) reg(r ptx.Reg) int32 { return d.p.rows[r.Class][r.ID] }
 
 func isWide(typ string) bool {
 	c := ptx.ClassOf(typ)
@@ -236,7 +243,7 @@ func (d *decoder) row(o ptx.Operand, typ string) (int32, error) {
 		r := int32(d.p.nR)
 		d.p.nR++
 		d.spec[string(o)] = r
-		d.p.specials = append(d.p.specials, special{r, string(o)})
+		d.p.specials = append(d.p.specials, newSpecial(r, string(o)))
 		return r, nil
 	}
 	return 0, fmt.Errorf("a %T cannot be an operand here", o)

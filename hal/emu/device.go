@@ -53,7 +53,8 @@ type Device struct {
 	mu       sync.Mutex
 	memories []*memory
 	next     uint64
-	used     int // bytes of memories
+	used     int      // bytes of memories
+	idle     []*block // of launches that have ended
 
 	toDevice, toHost, onDevice atomic.Int64
 }

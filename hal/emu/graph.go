@@ -182,8 +182,8 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 	}
 	l.memories = d.within(op)
 	l.code = d.engine.compile(p)
+	p.trackOnce.Do(func() { p.track = track(p) })
 	if d.opts.Check {
-		p.trackOnce.Do(func() { p.track = track(p) })
 		l.track = p.track
 		return l, l.declare(op)
 	}
@@ -191,10 +191,6 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 		l.reads = append(l.reads, m.span())
 	}
 	l.writes = l.reads
-	if l.code != nil && !d.engine.steps {
-		p.trackOnce.Do(func() { p.track = track(p) })
-		l.proved = p.track == nil
-	}
 	return l, nil
 }
 

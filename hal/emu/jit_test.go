@@ -2,6 +2,7 @@ package emu
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -248,6 +249,24 @@ func TestEnginesFindTheSameViolations(t *testing.T) {
 			v := k.RegVec(ptx.F32, 4)
 			k.I("ld.global.v4.f32", ptx.V(v...), ptx.At(element(k, p[0], threadID(k)), 0))
 		}},
+		{"a misaligned vector beside smaller ones", func(k *ptx.Kernel, p []ptx.Reg) {
+			warp, odd, sum := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32)
+			k.I("shr.u32", warp, threadID(k), ptx.Imm(5)) // the second one's vectors of four words are misaligned
+			k.I("and.b32", odd, threadID(k), ptx.Imm(1))
+			k.I("mov.u32", sum, ptx.Imm(1))
+			base, other := sharedAt(k, warp, 8), sharedAt(k, odd, 8)
+			add := func(words, offset int) {
+				v := k.RegVec(ptx.B32, words)
+				k.I(fmt.Sprintf("ld.shared.v%d.b32", words), ptx.V(v...), ptx.At(base, offset))
+				for _, r := range v {
+					k.I("mad.lo.s32", sum, sum, ptx.Imm(3), r)
+				}
+			}
+			add(4, 256)
+			base = other
+			add(2, 512)
+			add(2, 520)
+		}},
 		{"a store past shared memory", func(k *ptx.Kernel, p []ptx.Reg) {
 			k.I("st.shared.b32", ptx.At(threadID(k), 1020), threadID(k))
 		}},
@@ -286,31 +305,67 @@ func TestEnginesFindTheSameViolations(t *testing.T) {
 
 // TestChainsOnFewRegisters runs random instructions, each of which reads what the last ones have written and writes over it:
 // in whole and in guarded lanes, with loads and stores between, of numbers that are often infinite or NaN.
-func TestChainsOnFewRegisters(t *testing.T) {
+func TestChainsOnFewRegisters(t *testing.T) { chains(t, 60, 3, 40, 5) }
+
+// TestChainsOnManyRegisters does so with more registers than the processor has, and seldom with a guard.
+func TestChainsOnManyRegisters(t *testing.T) { chains(t, 20, 24, 400, 100) }
+
+// chains holds random kernels of so many registers of two classes and so many instructions, one of guarded of them with a
+// guard, against the specification.
+func chains(t *testing.T, seeds uint64, registers, instructions, guarded int) {
 	floats := map[string]int{"add.rn.f32": 2, "sub.rn.f32": 2, "mul.rn.f32": 2, "fma.rn.f32": 3, "max.f32": 2, "min.NaN.f32": 2, "sqrt.rn.f32": 1,
 		"ex2.approx.f32": 1, "neg.f32": 1, "abs.f32": 1, "mov.f32": 1}
 	ints := map[string]int{"add.u32": 2, "sub.u32": 2, "xor.b32": 2, "mad.lo.u32": 3, "div.u32": 2, "rem.u32": 2, "not.b32": 1, "mov.u32": 1}
-	const words, threads = 8, 64
-	for seed := range uint64(60) {
+	const threads = 64
+	words := registers + 5
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(11, seed))
 		text := build("sm_80", 0, 2, func(k *ptx.Kernel, p []ptx.Reg) {
 			i := threadID(k)
 			src, dst := k.Reg(ptx.B64), k.Reg(ptx.B64)
-			k.I("mad.wide.u32", src, i, ptx.Imm(8*words), p[0])
-			k.I("mad.wide.u32", dst, i, ptx.Imm(8*words), p[1])
+			k.I("mad.wide.u32", src, i, ptx.Imm(int64(8*words)), p[0])
+			k.I("mad.wide.u32", dst, i, ptx.Imm(int64(8*words)), p[1])
 			regs := map[ptx.Class][]ptx.Reg{}
-			for n := range 3 {
+			for n := range registers {
 				regs[ptx.F32] = append(regs[ptx.F32], input(k, ptx.F32, src, 8*n))
 				regs[ptx.B32] = append(regs[ptx.B32], input(k, ptx.B32, src, 8*n+4))
 			}
 			guard := input(k, ptx.Pred, src, 4)
-			for range 40 {
+			var bases []ptx.Reg // of lanes that are neighbours, alike by fours, and neither
+			for _, f := range []func(at, i ptx.Reg){
+				func(at, i ptx.Reg) { k.I("mov.b32", at, i) },
+				func(at, i ptx.Reg) { k.I("shr.u32", at, i, ptx.Imm(2)) },
+				func(at, i ptx.Reg) { k.I("mul.lo.s32", at, i, ptx.Imm(5)); k.I("and.b32", at, at, ptx.Imm(63)) },
+			} {
+				at := k.Reg(ptx.B32)
+				f(at, tidX(k))
+				bases = append(bases, sharedAt(k, at, 16))
+			}
+			for n := range 4 {
+				k.I("st.shared.f32", ptx.At(bases[0], 4*n), regs[ptx.F32][n%3])
+			}
+			k.I("bar.sync", ptx.Imm(0))
+			for range instructions {
 				class, ops := ptx.F32, floats
 				if r.IntN(2) == 0 {
 					class, ops = ptx.B32, ints
 				}
-				any := func() ptx.Reg { return regs[class][r.IntN(3)] }
+				any := func() ptx.Reg { return regs[class][r.IntN(registers)] }
 				switch r.IntN(12) {
+				case 2:
+					to, words := ptx.Vec{}, 2+2*r.IntN(1+min(1, registers/4))
+					for _, n := range r.Perm(registers)[:words] {
+						to = append(to, regs[class][n])
+					}
+					op := fmt.Sprintf("ld.shared.v%d.%s", words, map[ptx.Class]string{ptx.F32: "f32", ptx.B32: "b32"}[class])
+					at := bases[r.IntN(len(bases))]
+					if r.IntN(2) == 0 {
+						moved := k.Reg(ptx.B32)
+						k.I("add.s32", moved, at, ptx.Imm(int64(16*r.IntN(4))))
+						at = moved
+					}
+					k.I(op, to, ptx.At(at, 4*words*r.IntN(4)))
+					continue
 				case 0:
 					k.I(map[ptx.Class]string{ptx.F32: "ld.global.f32", ptx.B32: "ld.global.u32"}[class], any(), ptx.At(src, 8*r.IntN(words)))
 					continue
@@ -324,13 +379,13 @@ func TestChainsOnFewRegisters(t *testing.T) {
 				for range ops[op] {
 					operands = append(operands, any())
 				}
-				if r.IntN(5) == 0 {
+				if r.IntN(guarded) == 0 {
 					k.If(guard, op, operands...)
 				} else {
 					k.I(op, operands...)
 				}
 			}
-			for n := range 3 {
+			for n := range registers {
 				output(k, regs[ptx.F32][n], dst, 8*n)
 				output(k, regs[ptx.B32][n], dst, 8*n+4)
 			}
@@ -344,10 +399,10 @@ func TestChainsOnFewRegisters(t *testing.T) {
 			}
 		}
 		for _, count := range []int{threads, 45} {
-			want, err := onEngine(Specification, text, 1, count, 0, in, len(in))
+			want, err := onEngine(Specification, text, 1, count, 2048, in, len(in))
 			require.NoError(t, err)
 			for _, e := range engines(t) {
-				got, err := onEngine(e, text, 1, count, 0, in, len(in))
+				got, err := onEngine(e, text, 1, count, 2048, in, len(in))
 				require.NoError(t, err)
 				require.Equal(t, want, got, "%s, seed %d, %d threads:\n%s", e, seed, count, text)
 			}

@@ -3,8 +3,8 @@ package emu
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -26,11 +26,11 @@ type launch struct {
 	reads, writes []span // where the kernel may load and store
 	prefetches    []span // with checks on: what it may prefetch
 	check         *launchCheck
-	track         *tracking // with checks on: registers to follow
-	profile       *profile  // where the device counts
-	executes      []bool    // by pc, where only counts are wanted; nil: all
-	code          *jit.Code // native, or nil
-	proved        bool      // no register is read before it is written, so that blocks need not clear them
+	track         *tracking  // with checks on: registers to follow
+	profile       *profile   // where the device counts
+	executes      []bool     // by pc, where only counts are wanted; nil: all
+	code          *jit.Code  // native, or nil
+	learned       []jit.Site // where native code has found memory, by its instructions
 }
 
 // A block that runs for turnSteps without ending yields to others, in case it waits for them; a worker may have started up
@@ -45,9 +45,7 @@ func (l *launch) run(ctx context.Context, shadow *[]uint64) error {
 	if l.check != nil {
 		l.begin(shadow)
 	} else {
-		for i, m := range l.memories { // some may have been lent other bytes
-			l.reads[i].data = m.data
-		}
+		l.locate()
 	}
 	workers := min(l.dev.opts.Workers, l.blocks)
 	s := &schedule{launch: l, limit: workers * liveBlocks, errBlock: l.blocks}
@@ -65,7 +63,27 @@ func (l *launch) run(ctx context.Context, shadow *[]uint64) error {
 	if s.err == nil && l.check != nil {
 		s.err = l.check.end()
 	}
+	for _, b := range s.free {
+		if b.native != nil {
+			l.learned = append(l.learned[:0], b.native.sites...)
+		}
+	}
+	l.dev.release(s.free)
 	return s.err
+}
+
+// locate finds the bytes of the launch's memories, as some may have been lent other ones. What native code has learned of
+// their addresses is of use until then.
+func (l *launch) locate() {
+	moved := l.learned == nil
+	for i, m := range l.memories {
+		s := &l.reads[i]
+		moved = moved || unsafe.SliceData(s.data) != unsafe.SliceData(m.data) || len(s.data) != len(m.data)
+		s.data = m.data
+	}
+	if moved && l.code != nil {
+		l.learned = l.code.NewSites()
+	}
 }
 
 // crew are the workers of a launch besides the caller. A short launch is done before another thread is awake: who has not joined by then is
@@ -153,7 +171,7 @@ func (s *schedule) take(b *block) *block {
 		if i := len(s.free); i > 0 {
 			n, s.free = s.free[i-1], s.free[:i-1]
 		} else {
-			n = newBlock(s.launch)
+			n = s.launch.dev.idleBlock().fit(s.launch)
 		}
 		n.begin(s.next)
 		s.next++
@@ -190,7 +208,6 @@ type block struct {
 	since  int      // the schedule's changes when the turn began
 	proved int      // the schedule's changes for which it is among the proofs
 	done   bool
-	used   bool // registers and shared memory may be those of another block
 	err    error
 	check  *blockCheck
 	sites  []Site // by pc, where the launch is profiled
@@ -201,26 +218,42 @@ type block struct {
 	touched sectors // by the instruction that is counted
 }
 
-func newBlock(l *launch) *block {
-	b := &block{l: l, shared: make([]byte, l.shared), warps: make([]warp, (l.threads+31)/32), native: newNativeBlock(l)}
+// newBlock returns a block for a launch.
+func newBlock(l *launch) *block { return new(block).fit(l) }
+
+// fit makes the block, which no launch has, one of a launch.
+func (b *block) fit(l *launch) *block {
+	b.l, b.native = l, newNativeBlock(l, b.native)
+	b.shared, b.warps = resized(b.shared, l.shared), resized(b.warps, (l.threads+31)/32)
 	p := l.prog
 	for i := range b.warps {
 		w := &b.warps[i]
 		w.b, w.id = b, i
-		w.r, w.q, w.p = make([]row32, p.nR), make([]row64, p.nQ), make([]uint32, p.nP)
+		w.r, w.q, w.p = resized(w.r, p.nR), resized(w.q, p.nQ), resized(w.p, p.nP)
 		if l.track != nil {
-			w.defined = make([]uint32, l.track.registers)
+			w.defined = resized(w.defined, len(l.track.registers))
 		}
 		w.full = uint32(1)<<min(32, uint(l.threads-32*i)) - 1
-		for _, c := range p.constR {
-			fill(&w.r[c.row], c.value)
-		}
-		for _, c := range p.constQ {
-			fill(&w.q[c.row], c.value)
+		if i > 0 { // constants, and special registers that are the same for all
+			copy(w.r[p.regR:], b.warps[0].r[p.regR:])
+			copy(w.q[p.regQ:], b.warps[0].q[p.regQ:])
+		} else {
+			for _, c := range p.constR {
+				fill(&w.r[c.row], c.value)
+			}
+			for _, c := range p.constQ {
+				fill(&w.q[c.row], c.value)
+			}
 		}
 		for _, s := range p.specials {
-			for lane := range w.r[s.row] {
-				w.r[s.row][lane] = b.special(s.name, i*32+lane)
+			switch {
+			case s.block || i > 0 && s.launch: // begin fills them, or they are copied above
+			case s.launch:
+				fill(&w.r[s.row], b.special(s.name, 0))
+			default:
+				for lane := range w.r[s.row] {
+					w.r[s.row][lane] = b.special(s.name, i*32+lane)
+				}
 			}
 		}
 	}
@@ -234,36 +267,78 @@ func newBlock(l *launch) *block {
 	return b
 }
 
-// begin makes the block the grid's index-th, with registers and shared memory zero.
+// resized is a slice of n elements, in the memory of another where that has room. What they hold is of no use.
+func resized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+// idleBlock is a block that no launch has, or has any more.
+func (d *Device) idleBlock() *block {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := len(d.idle)
+	if n == 0 {
+		return &block{}
+	}
+	b := d.idle[n-1]
+	d.idle = d.idle[:n-1]
+	return b
+}
+
+// idleBytes is the most that a block may have which is left to later launches.
+const idleBytes = 32 << 20
+
+// release leaves the blocks of a launch that has ended, one a worker at most, to later ones: zeroing and collecting their
+// memory takes as long as small kernels do.
+func (d *Device) release(blocks []*block) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range blocks {
+		bytes := len(b.shared)
+		for i := range b.warps {
+			w := &b.warps[i]
+			bytes += 128*cap(w.r) + 256*cap(w.q) + int(unsafe.Sizeof(asyncCopy{}))*cap(w.copies)
+		}
+		if bytes > idleBytes || len(d.idle) == d.opts.Workers {
+			continue
+		}
+		for i := range b.warps {
+			w := &b.warps[i]
+			*w = warp{r: w.r, q: w.q, p: w.p, defined: w.defined, pending: w.pending, copies: w.copies}
+		}
+		if b.native != nil {
+			b.native.code = nil
+		}
+		d.idle = append(d.idle, &block{warps: b.warps, shared: b.shared, native: b.native})
+	}
+}
+
+// begin makes the block the grid's index-th, with shared memory zero, and registers if they may be read before they are
+// written.
 func (b *block) begin(index int) {
 	g := b.l.grid
 	b.index, b.done, b.err, b.steps = index, false, nil, 0
 	b.waits, b.proved = nil, -1
 	b.id = [3]int{index % g[0], index / g[0] % g[1], index / (g[0] * g[1])}
-	p, used := b.l.prog, b.used
-	b.used = true
-	if used {
-		clear(b.shared)
-	}
+	p := b.l.prog
+	clear(b.shared)
 	for i := range b.warps {
 		w := &b.warps[i]
-		if used && !b.l.proved {
-			clear(w.r[:p.regR])
-			clear(w.q[:p.regQ])
-			clear(w.p)
+		if p.track != nil {
+			w.clear(p.track.registers)
 		}
-		if used {
-			clear(w.defined)
-		}
+		clear(w.defined)
 		w.pc, w.nextPC, w.pending = 0, never, w.pending[:0]
 		w.mask, w.live, w.waited = w.full, w.full, 0
 		w.state = ready
 		w.copies, w.group = w.copies[:0], 0
 		for _, s := range p.specials {
-			if s.name != string(ptx.SM) && !strings.HasPrefix(s.name, "%ctaid") {
-				continue
+			if s.block {
+				fill(&w.r[s.row], b.special(s.name, 0))
 			}
-			fill(&w.r[s.row], b.special(s.name, 0))
 		}
 	}
 	if b.check != nil {
@@ -271,6 +346,20 @@ func (b *block) begin(index int) {
 	}
 	if b.cache != nil {
 		clear(b.cache[:])
+	}
+}
+
+// clear makes registers zero.
+func (w *warp) clear(registers []ptx.Reg) {
+	for _, r := range registers {
+		switch row := w.b.l.prog.rows[r.Class][r.ID]; r.Class {
+		case ptx.Pred:
+			w.p[row] = 0
+		case ptx.B64, ptx.F64:
+			clear(w.q[row][:])
+		default:
+			clear(w.r[row][:])
+		}
 	}
 }
 

@@ -86,7 +86,7 @@ func (e *engine) compile(p *program) *jit.Code {
 	}
 	p.native.once.Do(func() {
 		insts := nativeForm(p)
-		code, err := jit.Compile(insts, copyLayout, e.level, e.steps)
+		code, err := jit.Compile(insts, p.knownRows(), copyLayout, e.level, e.steps)
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if err != nil {
@@ -108,12 +108,11 @@ func (e *engine) compile(p *program) *jit.Code {
 
 var copyLayout = jit.CopyLayout{
 	Stride:  int(unsafe.Sizeof(asyncCopy{})),
-	Inst:    int(unsafe.Offsetof(asyncCopy{}.in)),
+	Size:    int(unsafe.Offsetof(asyncCopy{}.size)),
 	Mask:    int(unsafe.Offsetof(asyncCopy{}.mask)),
 	Group:   int(unsafe.Offsetof(asyncCopy{}.group)),
 	Offsets: int(unsafe.Offsetof(asyncCopy{}.dst)),
 	Blocks:  int(unsafe.Offsetof(asyncCopy{}.data)),
-	Size:    int(unsafe.Offsetof(inst{}.size)),
 }
 
 // nativeForm is the program as the compiler takes it.
@@ -121,10 +120,24 @@ func nativeForm(p *program) []jit.Inst {
 	out := make([]jit.Inst, len(p.code))
 	for i := range p.code {
 		in := &p.code[i]
-		out[i] = jit.Inst{Def: in.def, Guard: in.guard, Negate: in.negate, D: in.d, A: in.a, B: in.b, C: in.c, Imm: in.imm, Vec: in.vec,
-			Size: int(in.size), Address: uintptr(unsafe.Pointer(in))}
+		out[i] = jit.Inst{Def: in.def, Guard: in.guard, Negate: in.negate, D: in.d, A: in.a, B: in.b, C: in.c, Imm: in.imm,
+			Vec: in.vec, Size: int(in.size), Dies: in.dies}
 	}
 	return out
+}
+
+// knownRows are the 32-bit rows that no instruction writes.
+func (p *program) knownRows() jit.Rows {
+	rows := jit.Rows{Constants: map[int32]uint32{}}
+	for _, c := range p.constR {
+		rows.Constants[c.row] = c.value
+	}
+	for _, s := range p.specials {
+		if s.name == "%tid.x" || s.name == "%laneid" {
+			rows.Lanes = append(rows.Lanes, s.row)
+		}
+	}
+	return rows
 }
 
 // nativeBlock is what native code keeps of a block.
@@ -134,11 +147,16 @@ type nativeBlock struct {
 	sites []jit.Site
 }
 
-func newNativeBlock(l *launch) *nativeBlock {
+// newNativeBlock is what native code keeps of a block of a launch, in the memory of another's; nil where there is no code.
+func newNativeBlock(l *launch, old *nativeBlock) *nativeBlock {
 	if l.code == nil {
 		return nil
 	}
-	return &nativeBlock{code: l.code, ctx: new(jit.Context), sites: l.code.NewSites()}
+	if old == nil {
+		old = &nativeBlock{ctx: new(jit.Context)}
+	}
+	old.code, old.sites = l.code, append(old.sites[:0], l.learned...)
+	return old
 }
 
 // bind gives native code the registers of a warp.
@@ -190,6 +208,17 @@ func (w *warp) runNative(n *nativeBlock, budget int64) int64 {
 			continue
 		}
 		in := &code[w.pc]
+		if in.guard < 0 && w.mask == w.full {
+			switch in.def.Does {
+			case ptx.Barrier:
+				w.state, w.barrier = atBarrier, int(in.imm)
+				w.pc++
+				continue
+			case ptx.Exit:
+				w.exit(w.mask)
+				continue
+			}
+		}
 		pc := w.pc
 		w.run(1)
 		switch in.def.Does {

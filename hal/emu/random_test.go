@@ -46,7 +46,7 @@ func faulty(e Engine, c *ptxrand.Case, wrong func(in *jit.Inst)) string {
 					insts[i].Vec = slices.Clone(insts[i].Vec)
 					wrong(&insts[i])
 				}
-				p.native.code, err = jit.Compile(insts, copyLayout, d.engine.level, d.engine.steps)
+				p.native.code, err = jit.Compile(insts, p.knownRows(), copyLayout, d.engine.level, d.engine.steps)
 			})
 			if err != nil {
 				return err

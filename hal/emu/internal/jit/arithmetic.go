@@ -9,7 +9,35 @@ import (
 )
 
 // translator emits an instruction.
-type translator func(e *emitter, in *Inst)
+type translator interface {
+	translate(e *emitter, in *Inst)
+}
+
+// whole is an instruction that is emitted for all lanes at once.
+type whole func(e *emitter, in *Inst)
+
+func (f whole) translate(e *emitter, in *Inst) { f(e, in) }
+
+// lanewise is an instruction whose result is a row of a file, and is emitted chunk by chunk: body leaves chunk c of
+// the result in register 0, or in a run, if it is simple, in e.out. Simple ones clobber registers 0 and 1 and mask
+// registers 1 to 4, the others registers up to 13. In a run, body names an operand at most once after it has written
+// to e.out.
+type lanewise struct {
+	file          file
+	body          func(e *emitter, in *Inst, c int)
+	loose, simple bool // loose: an f32 whose NaNs are as they come
+}
+
+func (f lanewise) translate(e *emitter, in *Inst) {
+	e.masks()
+	for c := range e.chunksOf(f.file) {
+		f.body(e, in, c)
+		if f.loose {
+			e.canon(0, 1)
+		}
+		e.write(f.file, in.D, c, 0, 13)
+	}
+}
 
 // native has the native forms of all instructions but memory's. Each computes bit for bit what the interpreter does.
 var native = nativeForms()
@@ -39,7 +67,7 @@ func nativeForms() map[string]translator {
 	t["not.b32"] = unary(func(e *emitter, v int) { e.splat32(1, 0xffffffff); e.v(vpxor, v, v, 1) })
 	t["abs.s32"] = unary(func(e *emitter, v int) { e.v(vpabsd, v, 0, v) })
 	t["neg.s32"] = unary(func(e *emitter, v int) { e.v(vpxor, 1, 1, 1); e.v(vpsubd, v, 1, v) })
-	each(over(r, mad), "mad.lo.u32", "mad.lo.s32")
+	each(simple(r, mad), "mad.lo.u32", "mad.lo.s32")
 	t["div.u32"] = divide(false)
 	t["rem.u32"] = divide(true)
 	t["prmt.b32"] = over(r, permute)
@@ -55,7 +83,7 @@ func nativeForms() map[string]translator {
 	t["mul.hi.s32"] = over(r, upper32(vpmuldq))
 
 	// moves and predicates
-	each(unary(func(*emitter, int) {}), "mov.b16", "mov.b32", "mov.u32", "mov.f32")
+	each(simple(r, move), "mov.b16", "mov.b32", "mov.u32", "mov.f32")
 	each(over(q, func(e *emitter, in *Inst, c int) { e.v(vmovups, 0, 0, e.q(in.A, c)) }), "mov.b64", "mov.f64", "cvta.to.global.u64")
 	t["createpolicy.fractional.L2::evict_first.b64"] = over(q, func(e *emitter, _ *Inst, _ int) { e.splat64(0, ptx.EvictFirst) })
 	t["mov.pred"] = predicates(func(*emitter, mem) {})
@@ -107,38 +135,25 @@ func nativeForms() map[string]translator {
 // shiftI emits a shift by an immediate; in these the destination is the second register field.
 func (e *emitter) shiftI(o vop, ext, dst, src int, n byte) { e.vi(o, ext, dst, src, n) }
 
-// over is an instruction whose result is a row of a file: body leaves chunk c of it in register 0. Registers 13 and 14
-// are clobbered in between.
+// over is an instruction whose result is a row of a file: body leaves chunk c of it in register 0.
 func over(f file, body func(e *emitter, in *Inst, c int)) translator {
-	return func(e *emitter, in *Inst) {
-		e.masks()
-		for c := range e.chunksOf(f) {
-			body(e, in, c)
-			if f == r {
-				e.hold(in.D, c, 0, false)
-			}
-			e.write(f, in.D, c, 0, 13)
-		}
-	}
+	return lanewise{file: f, body: body}
 }
 
-// float is an instruction whose result is f32: body leaves chunk c of it in register 0, NaNs as they come.
+// simple is over for a simple body, which leaves the chunk in e.out.
+func simple(f file, body func(e *emitter, in *Inst, c int)) translator {
+	return lanewise{file: f, body: body, simple: true}
+}
+
+// float is an instruction whose result is f32: a simple body leaves chunk c of it in e.out, NaNs as they come.
 func float(body func(e *emitter, in *Inst, c int)) translator {
-	return func(e *emitter, in *Inst) {
-		e.masks()
-		for c := range e.chunks() {
-			body(e, in, c)
-			e.hold(in.D, c, 0, true)
-			e.canon(0, 1)
-			e.write(r, in.D, c, 0, 13)
-		}
-	}
+	return lanewise{file: r, body: body, loose: true, simple: true}
 }
 
 func elementwise(f file, o vop) translator {
-	return over(f, func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 0, 0, e.from(f, in.A, c))
-		e.v(o, 0, 0, e.from(f, in.B, c))
+	return simple(f, func(e *emitter, in *Inst, c int) {
+		a := e.register(0, e.from(f, in.A, c))
+		e.v(o, e.out, a, e.from(f, in.B, c))
 	})
 }
 
@@ -158,10 +173,12 @@ func unary(f func(e *emitter, v int)) translator {
 	})
 }
 
+func move(e *emitter, in *Inst, c int) { e.v(vmovups, e.out, 0, e.exact(in.A, c)) }
+
 func mad(e *emitter, in *Inst, c int) {
-	e.v(vmovups, 0, 0, e.exact(in.A, c))
-	e.v(vpmulld, 0, 0, e.exact(in.B, c))
-	e.v(vpaddd, 0, 0, e.exact(in.C, c))
+	a := e.register(0, e.exact(in.A, c))
+	e.v(vpmulld, 0, a, e.exact(in.B, c))
+	e.v(vpaddd, e.out, 0, e.exact(in.C, c))
 }
 
 // lane is lane l of a 32-bit row.
@@ -210,29 +227,34 @@ func truncateQ(e *emitter, in *Inst, c int) {
 
 // predicates is an instruction on predicates, words with one bit per lane.
 func predicates(f func(e *emitter, b mem)) translator {
-	return func(e *emitter, in *Inst) {
+	return whole(func(e *emitter, in *Inst) {
 		e.mov32(rax, e.p(in.A))
 		f(e, e.p(in.B))
 		e.toP(in.D, rax)
-	}
+	})
 }
 
 // choice is selp.
 func choice(f file) translator {
-	return over(f, func(e *emitter, in *Inst, c int) {
-		switch {
-		case c > 0:
-		case e.wide:
-			e.kmovdM(1, e.p(in.C))
-		default:
+	return simple(f, func(e *emitter, in *Inst, c int) {
+		if e.wide {
+			if e.run.active {
+				e.kmovwM(2, e.p(in.C).plus(2*c))
+			} else {
+				e.kmovdM(1, e.p(in.C))
+				e.kshiftr(2, 1, byte(c*e.lanesOf(f)))
+			}
+			e.v(vmovups, 0, 0, e.from(f, in.B, c))
+			e.vk(f.move, 0, 0, e.from(f, in.A, c), 2)
+			if e.out != 0 {
+				e.v(vmovups, e.out, 0, 0)
+			}
+			return
+		}
+		if c == 0 {
 			e.mov32(rax, e.p(in.C))
 		}
 		e.v(vmovups, 0, 0, e.from(f, in.B, c))
-		if e.wide {
-			e.kshiftr(2, 1, byte(c*e.lanesOf(f)))
-			e.vk(f.move, 0, 0, e.from(f, in.A, c), 2)
-			return
-		}
 		e.lanes(f, 4, c, rax)
 		e.vi(vblendvps, 0, 0, e.at(f, in.A, c), 4<<4)
 	})
@@ -247,6 +269,6 @@ func (e *emitter) loadParam(in *Inst) {
 	}
 	e.v(f.broadcast, 0, 0, at(rax, int(in.Imm)))
 	for c := range e.chunksOf(f) {
-		e.put(f, in.Vec[0], c, 0, 2)
+		e.write(f, in.Vec[0], c, 0, 2)
 	}
 }

@@ -247,11 +247,6 @@ func (a *asm) movi32(m any, v int32) { // to a register or memory
 	a.imm32(v)
 }
 
-func (a *asm) movabs(r int, v uint64) {
-	a.b(0x48|byte(r>>3), 0xb8|byte(r&7))
-	a.buf = binary.LittleEndian.AppendUint64(a.buf, v)
-}
-
 // blsr clears the lowest set bit: dst = src & (src-1).
 func (a *asm) blsr(dst, src int) {
 	a.vex(false, 2, 0, 0, 0xf3, 1, dst, src, 0)

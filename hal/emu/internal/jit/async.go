@@ -90,8 +90,7 @@ func (e *emitter) newCopy(in *Inst) {
 	e.imul64i(rcx, rcx, int32(l.Stride))
 	e.alu64(aluAdd, rcx, e.field(unsafe.Offsetof(ctx.Copies)))
 	e.inc64(e.field(unsafe.Offsetof(ctx.CopyCount)))
-	e.movabs(rax, uint64(in.Address))
-	e.put64(at(rcx, l.Inst), rax)
+	e.movi32(at(rcx, l.Size), int32(in.Size))
 	e.mov64(rax, e.field(unsafe.Offsetof(ctx.Group)))
 	e.put64(at(rcx, l.Group), rax)
 }
@@ -102,7 +101,64 @@ func (e *emitter) copyAll(in *Inst) {
 	e.sharedAll(in.D, int64(in.Vec[0]), copyBytes) // offsets in 16, 17
 	e.v(vmovups, 24, 0, 16)
 	e.v(vmovups, 25, 0, 17)
-	// Lanes that read everything: r13; the others must read nothing.
+	size, constant := e.known[in.B]
+	all := constant && size == copyBytes
+	if all {
+		e.locateAll(in.A, copyBytes)
+	} else {
+		e.locateGiven(in)
+	}
+
+	e.newCopy(in)
+	e.movi32(at(rcx, l.Mask), -1)
+	e.v(vstoreups, 24, 0, at(rcx, l.Offsets))
+	e.v(vstoreups, 25, 0, at(rcx, l.Offsets+64))
+
+	some, apart, done := e.newLabel(), e.newLabel(), e.newLabel()
+	if !all {
+		e.alu32i(aluCmp, r13, -1)
+		e.jcc(ccNE, some)
+	}
+	e.quads(true, copyBytes, apart)
+	source := func(lane int) mem { return at(rQ, int(in.A)*256-biasQ+8*lane) }
+	for quad := range 8 {
+		e.mov64(rax, source(4*quad))
+		e.v(vmovups, 0, 0, indexed(rax, rBase, 0, 0))
+		e.v(vstoreups, 0, 0, at(rcx, l.Blocks+64*quad))
+	}
+	e.place(done)
+	e.cold = append(e.cold, func() {
+		e.place(apart)
+		for lane := range 32 {
+			e.mov64(rax, source(lane))
+			e.vw(vmovups, w128, 0, 0, indexed(rax, rBase, 0, 0), nil)
+			e.vw(vstoreups, w128, 0, 0, at(rcx, l.Blocks+16*lane), nil)
+		}
+		e.jmp(done)
+		if all {
+			return
+		}
+		e.place(some)
+		for i := range 8 {
+			e.v(vpxor, 0, 0, 0)
+			e.v(vstoreups, 0, 0, at(rcx, l.Blocks+64*i))
+		}
+		e.test32(r13, r13)
+		e.jcc(ccE, done)
+		e.eachLane(r13, func() {
+			e.mov64(rax, e.laneQ(in.A))
+			e.vw(vmovups, w128, 0, 0, indexed(rax, rBase, 0, 0), nil)
+			e.mov32(rax, rLane)
+			e.shl32(rax, 4)
+			e.vw(vstoreups, w128, 0, 0, indexed(rcx, rax, 0, l.Blocks), nil)
+		})
+		e.jmp(done)
+	})
+}
+
+// locateGiven is locateAll for the lanes that read everything, whose mask goes to r13; the others must read nothing,
+// and have offset 0.
+func (e *emitter) locateGiven(in *Inst) {
 	e.splat32(4, copyBytes)
 	e.v(vpxor, 5, 5, 5)
 	for c := range 2 {
@@ -131,38 +187,6 @@ func (e *emitter) copyAll(in *Inst) {
 	e.checkOffsets(copyBytes)
 	e.place(none)
 	e.mov64(rBase, s.plus(16))
-
-	e.newCopy(in)
-	e.movi32(at(rcx, l.Mask), -1)
-	e.v(vstoreups, 24, 0, at(rcx, l.Offsets))
-	e.v(vstoreups, 25, 0, at(rcx, l.Offsets+64))
-
-	some, done := e.newLabel(), e.newLabel()
-	e.alu32i(aluCmp, r13, -1)
-	e.jcc(ccNE, some)
-	for lane := range 32 {
-		e.mov64(rax, at(rQ, int(in.A)*256-biasQ+8*lane))
-		e.vw(vmovups, w128, 0, 0, indexed(rax, rBase, 0, 0), nil)
-		e.vw(vstoreups, w128, 0, 0, at(rcx, l.Blocks+16*lane), nil)
-	}
-	e.place(done)
-	e.cold = append(e.cold, func() {
-		e.place(some)
-		for i := range 8 {
-			e.v(vpxor, 0, 0, 0)
-			e.v(vstoreups, 0, 0, at(rcx, l.Blocks+64*i))
-		}
-		e.test32(r13, r13)
-		e.jcc(ccE, done)
-		e.eachLane(r13, func() {
-			e.mov64(rax, e.laneQ(in.A))
-			e.vw(vmovups, w128, 0, 0, indexed(rax, rBase, 0, 0), nil)
-			e.mov32(rax, rLane)
-			e.shl32(rax, 4)
-			e.vw(vstoreups, w128, 0, 0, indexed(rcx, rax, 0, l.Blocks), nil)
-		})
-		e.jmp(done)
-	})
 }
 
 // commit closes a group. All living lanes must do so together, as they do if all 32 run.
@@ -210,17 +234,29 @@ func (e *emitter) waitGroup(in *Inst) {
 	e.place(end)
 }
 
-// arrive is a subroutine: it stores the copy at a register. rax, rcx, rbp, r14 and register 0 are clobbered.
+// arrive is a subroutine: it stores the copy at a register. rax, rcx, rbp, r14 and some vector registers are clobbered.
 func (e *emitter) arrive(from int) {
 	l := e.layout
 	some, small, done := e.newLabel(), e.newLabel(), e.newLabel()
 	e.mov32(rcx, at(from, l.Mask))
-	e.mov64(rax, at(from, l.Inst))
-	e.movzx8(rax, at(rax, l.Size))
+	e.mov32(rax, at(from, l.Size))
 	e.alu32i(aluCmp, rax, copyBytes)
 	e.jcc(ccNE, small)
 	e.alu32i(aluCmp, rcx, -1)
 	e.jcc(ccNE, some)
+	if e.wide {
+		apart := e.newLabel()
+		e.v(vmovups, 16, 0, at(from, l.Offsets))
+		e.v(vmovups, 17, 0, at(from, l.Offsets+64))
+		e.quads(false, copyBytes, apart)
+		for quad := range 8 {
+			e.mov32(rax, at(from, l.Offsets+16*quad))
+			e.v(vmovups, 0, 0, at(from, l.Blocks+64*quad))
+			e.v(vstoreups, 0, 0, indexed(rShared, rax, 0, 0))
+		}
+		e.jmp(done)
+		e.place(apart)
+	}
 	for lane := range 32 {
 		e.mov32(rax, at(from, l.Offsets+4*lane))
 		e.vw(vmovups, w128, 0, 0, at(from, l.Blocks+16*lane), nil)
@@ -243,8 +279,7 @@ func (e *emitter) arrive(from int) {
 	e.jcc(ccE, done)
 	e.eachLane(rcx, func() {
 		four, next := e.newLabel(), e.newLabel()
-		e.mov64(rax, at(from, l.Inst))
-		e.movzx8(rax, at(rax, l.Size))
+		e.mov32(rax, at(from, l.Size))
 		e.mov32(rcx, rLane)
 		e.shl32(rcx, 4)
 		e.mov64(rcx, indexed(from, rcx, 0, l.Blocks))

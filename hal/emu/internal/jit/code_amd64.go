@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
+
+	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
 // Detect returns the best level that processor and system support.
@@ -29,6 +31,8 @@ type Code struct {
 	level  Level
 	steps  bool
 	insts  []Inst
+	rows   Rows
+	likely map[int]*ptx.Row32
 	layout CopyLayout
 	siteOf []int32
 	sites  int
@@ -49,8 +53,11 @@ type image struct {
 }
 
 // Compile translates a kernel: to be Run or, with steps, for Step.
-func Compile(insts []Inst, layout CopyLayout, level Level, steps bool) (*Code, error) {
-	c := &Code{level: level, steps: steps, insts: insts, layout: layout}
+func Compile(insts []Inst, rows Rows, layout CopyLayout, level Level, steps bool) (*Code, error) {
+	c := &Code{level: level, steps: steps, insts: insts, rows: rows, layout: layout}
+	if level == AVX512 && !steps {
+		c.likely = likelyAddresses(insts, rows)
+	}
 	c.siteOf = make([]int32, len(insts))
 	for i := range c.siteOf {
 		c.siteOf[i] = -1
@@ -70,7 +77,9 @@ func Compile(insts []Inst, layout CopyLayout, level Level, steps bool) (*Code, e
 
 // emit translates the kernel, masked for warps that lack lanes.
 func (c *Code) emit(masked bool) (code []byte, entries []uint32, left map[string]int) {
-	e := emitter{wide: c.level == AVX512, masked: masked, steps: c.steps, insts: c.insts, layout: c.layout, siteOf: c.siteOf}
+	e := emitter{wide: c.level == AVX512, masked: masked, steps: c.steps, insts: c.insts, known: c.rows.Constants,
+		likely: c.likely,
+		layout: c.layout, siteOf: c.siteOf}
 	code, entries = e.emit()
 	return code, entries, e.left
 }

@@ -15,7 +15,7 @@ type Code struct {
 func Detect() Level { return None }
 
 // Compile fails.
-func Compile([]Inst, CopyLayout, Level, bool) (*Code, error) {
+func Compile([]Inst, Rows, CopyLayout, Level, bool) (*Code, error) {
 	return nil, errors.New("native code needs Linux on amd64")
 }
 

@@ -47,34 +47,60 @@ func (e *emitter) collect(o vop, v, c, n int) {
 
 // comparison compares rows of a file: by o and its predicate imm, or with AVX2 by lanes, which leaves the outcome in the
 // sign bits of register 0, inverted if so said.
-func comparison(f file, o vop, imm byte, lanes func(e *emitter, b mem), inverted bool) translator {
-	return func(e *emitter, in *Inst) {
-		n, bits := e.chunksOf(f), vmovmskps
-		if f == q {
-			bits = vmovmskpd
-		}
-		for c := range n {
-			e.v(vmovups, 0, 0, e.at(f, in.A, c))
-			b := e.at(f, in.B, c)
-			if e.wide {
-				e.compare(o, 1+c, 0, b, imm)
-				continue
-			}
-			lanes(e, b)
-			e.collect(bits, 0, c, 32/n)
-		}
-		if e.wide {
-			e.join(n)
-		} else if inverted {
-			e.not32(rax)
-		}
-		e.toP(in.D, rax)
+type comparison struct {
+	file     file
+	o        vop
+	imm      byte
+	lanes    func(e *emitter, b mem)
+	inverted bool
+}
+
+func (f comparison) translate(e *emitter, in *Inst) {
+	n, bits := e.chunksOf(f.file), vmovmskps
+	if f.file == q {
+		bits = vmovmskpd
 	}
+	for c := range n {
+		e.v(vmovups, 0, 0, e.at(f.file, in.A, c))
+		b := e.at(f.file, in.B, c)
+		if e.wide {
+			e.compare(f.o, 1+c, 0, b, f.imm)
+			continue
+		}
+		f.lanes(e, b)
+		e.collect(bits, 0, c, 32/n)
+	}
+	if e.wide {
+		e.join(n)
+	} else if f.inverted {
+		e.not32(rax)
+	}
+	e.toP(in.D, rax)
+}
+
+// inRun compares chunk c in a run. The second chunk writes the whole predicate, as it will be read.
+func (f comparison) inRun(e *emitter, in *Inst, c int) {
+	a := e.register(0, e.exact(in.A, c))
+	e.compare(f.o, 1, a, e.exact(in.B, c), f.imm)
+	half := e.p(in.D).plus(2 * c)
+	if e.masked {
+		e.kmovwM(2, half)
+		e.kandn(2, runningMask+c, 2)
+		e.kand(1, runningMask+c, 1)
+		e.kor(1, 1, 2)
+	}
+	if c == 0 {
+		e.kputw(half, 1)
+		return
+	}
+	e.kmovwM(2, e.p(in.D))
+	e.kunpck(1, 1, 2)
+	e.kputd(e.p(in.D), 1)
 }
 
 // compareInt compares by vpcmp…; AVX2 has only equal and, of signed integers, greater: ne, le and ge are their opposites.
 func compareInt(how string, f file, o, greater vop, signed bool) translator {
-	return comparison(f, o, integerPredicates[how], func(e *emitter, b mem) {
+	return comparison{f, o, integerPredicates[how], func(e *emitter, b mem) {
 		e.v(vmovups, 1, 0, b)
 		if !signed {
 			sign := e.vector64(func(int) uint64 { return 1 << 63 })
@@ -92,9 +118,9 @@ func compareInt(how string, f file, o, greater vop, signed bool) translator {
 		default:
 			e.v(greater, 0, 1, 0)
 		}
-	}, strings.Contains("ne le ge", how))
+	}, strings.Contains("ne le ge", how)}
 }
 
 func compareFloat(imm byte, f file, o vop) translator {
-	return comparison(f, o, imm, func(e *emitter, b mem) { e.vi(o, 0, 0, b, imm) }, false)
+	return comparison{f, o, imm, func(e *emitter, b mem) { e.vi(o, 0, 0, b, imm) }, false}
 }

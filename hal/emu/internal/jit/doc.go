@@ -7,8 +7,9 @@
 // native code is re-entered after it. A kernel is compiled twice: for warps whose 32 lanes run together, and, when one
 // first needs it, for warps with inactive lanes, where every result is blended by the mask of the running ones.
 //
-// Between memory's instructions, whole warps' last results are held in registers too, with AVX-512: the next instructions take
-// them from there, and rows are written all the same.
+// With AVX-512, instructions that compute on rows lane by lane are emitted a vector of lanes at a time, as far as
+// they follow each other (a run), with loads of vectors between them: rows are in registers meanwhile, and are read
+// once and written once.
 //
 // Compiled for steps, each instruction that computes on registers alone is code of its own, which the interpreter calls when
 // it gets there.
@@ -18,7 +19,10 @@
 //	Context  a warp's state as native code sees it
 //	asm      the assembler: a table of vector instructions in VEX (AVX2) and EVEX (AVX-512) form
 //	emitter  instruction by instruction into code; native holds the forms by opcode, memory's apart
-//	held     what registers hold of rows, and where code that relies on it may be entered
+//	likely   examples of addresses, by which code is arranged
+//	base     an address that loads of a run begin from, and the way in which lanes load there
+//	run      instructions that are emitted a vector of lanes at a time, and what registers hold of rows in them
+//	sequence mma that follow each other, and what is kept of their operands
 //	element  a format of matrix elements and how a word of them is widened; product, an mma of two such formats
 //
 // Code memory is never writable and executable at the same time.

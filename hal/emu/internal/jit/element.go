@@ -25,6 +25,8 @@ var (
 // all32 is the operand of a vector of one number.
 func (e *emitter) all32(v uint32) mem { return e.vector32(func(int) uint32 { return v }) }
 
+func (e *emitter) all64(v uint64) mem { return e.vector64(func(int) uint64 { return v }) }
+
 // unpack widens the first n elements of the words in register s, which it preserves, to f32: element i into dst(i), and then
 // calls done(i). The elements come in no particular order. Registers t to t+2 are clobbered; NaNs are not canonical.
 func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(i int)) {

@@ -40,6 +40,8 @@ type emitter struct {
 	masked bool // code for warps that lack lanes
 	steps  bool // each instruction returns
 	insts  []Inst
+	known  map[int32]uint32   // constant rows
+	likely map[int]*ptx.Row32 // examples of the addresses of loads
 	siteOf []int32
 	pcs    []label // native code of each instruction
 	exits  map[[2]int]label
@@ -52,9 +54,9 @@ type emitter struct {
 	leader []bool
 	left   map[string]int
 	layout CopyLayout
-	holds  [holding]held
-	turn   int     // the next of holds to be replaced
 	entry  []label // where native code is entered for each instruction; -1: not there
+	run    run
+	out    int // where a lanewise form leaves its result
 }
 
 func (e *emitter) field(off uintptr) mem { return at(rCtx, int(off)) }
@@ -212,21 +214,22 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 		e.pcs = append(e.pcs, e.newLabel())
 	}
 	e.entry = slices.Clone(e.pcs)
-	e.forget()
 	e.leader = make([]bool, len(e.insts)+1)
 	for pc := range e.insts {
 		if e.insts[pc].Def.Does == ptx.Branch {
 			e.leader[e.insts[pc].Imm], e.leader[pc+1] = true, true
 		}
 	}
-	for pc := range e.insts {
+	for pc := 0; pc < len(e.insts); pc++ {
 		e.pc = pc
-		if e.leader[pc] {
-			e.forget()
-		}
 		e.place(e.pcs[pc])
-		if !e.steps {
-			e.enterable()
+		if n := e.length(pc); n > 0 {
+			e.emitRun(n)
+			pc += n - 1
+		} else if n := e.sequence(pc); n > 0 {
+			e.emitSequence(n)
+			pc += n - 1
+		} else if !e.steps {
 			e.inst(&e.insts[pc])
 		} else if !e.step(&e.insts[pc]) {
 			e.entry[pc] = -1
@@ -272,11 +275,7 @@ func (e *emitter) registers(rowsQ, predicates bool) {
 
 // inst emits one instruction.
 func (e *emitter) inst(in *Inst) {
-	if e.masked && e.leader[e.pc] {
-		// Other lanes wait at this pc or a lower one: return, so that the interpreter merges them.
-		e.alu32i(aluCmp, e.field(unsafe.Offsetof(ctx.NextPC)), int32(e.pc))
-		e.jcc(ccLE, e.exit(e.pc, false))
-	}
+	e.await()
 	switch in.Def.Does {
 	case ptx.Branch:
 		e.branch(in) // a leader follows
@@ -308,21 +307,18 @@ func (e *emitter) inst(in *Inst) {
 	// With lanes missing, the interpreter reports what is wrong. A later warp may have all of its lanes.
 	if e.m && in.Def.Together != ptx.AnyLanes || !e.translate(in) {
 		e.jmp(e.bail())
-		e.forget()
-	}
-	switch in.Def.Does {
-	case ptx.Compute: // put has forgotten what changed
-	case ptx.Load, ptx.Store, ptx.MoveMatrix, ptx.Shuffle:
-		for _, row := range append([]int32{in.D}, in.Vec...) {
-			for c := range e.chunks() {
-				e.drop(row, c)
-			}
-		}
-	default:
-		e.forget()
 	}
 	if end >= 0 {
 		e.place(end)
+	}
+}
+
+// await returns from masked code where other lanes wait at the current pc or a lower one, so that the interpreter merges
+// them.
+func (e *emitter) await() {
+	if e.masked && e.leader[e.pc] {
+		e.alu32i(aluCmp, e.field(unsafe.Offsetof(ctx.NextPC)), int32(e.pc))
+		e.jcc(ccLE, e.exit(e.pc, false))
 	}
 }
 
@@ -373,7 +369,7 @@ func (e *emitter) translate(in *Inst) bool {
 		return true
 	case ptx.Compute, ptx.Multiply, ptx.MoveMatrix, ptx.StoreMatrix, ptx.Shuffle, ptx.Reduce, ptx.Atomic:
 		if f, ok := native[d.Op]; ok {
-			f(e, in)
+			f.translate(e, in)
 			return true
 		}
 		if d.Does != ptx.Atomic {
@@ -441,15 +437,7 @@ func (e *emitter) masks() {
 	}
 }
 
-// put writes vector v to chunk c of a row, under the mask if there is one. t is clobbered, in AVX2 also t+1.
-func (e *emitter) put(f file, row int32, c, v, t int) {
-	if f == r {
-		e.drop(row, c)
-	}
-	e.write(f, row, c, v, t)
-}
-
-// write is put of a row that is not held.
+// write writes vector v to chunk c of a row, under the mask if there is one. t is clobbered, in AVX2 also t+1.
 func (e *emitter) write(f file, row int32, c, v, t int) {
 	to := e.at(f, row, c)
 	if e.m && e.wide {

@@ -68,32 +68,36 @@ func pairs(body func(e *emitter, in *Inst, c int)) translator {
 
 func floatBinary(o vop) translator {
 	return float(func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 0, 0, e.loose(in.A, c))
-		e.v(o, 0, 0, e.loose(in.B, c))
+		a := e.register(0, e.loose(in.A, c))
+		e.v(o, e.out, a, e.loose(in.B, c))
 	})
 }
 
 // floatUnary computes in place on a vector; register 1 is free.
 func floatUnary(f func(e *emitter, v int)) translator {
 	return float(func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 0, 0, e.loose(in.A, c))
-		f(e, 0)
+		e.v(vmovups, e.out, 0, e.loose(in.A, c))
+		f(e, e.out)
 	})
 }
 
 func fma(e *emitter, in *Inst, c int) {
-	e.v(vmovups, 0, 0, e.loose(in.A, c))
-	e.v(vmovups, 1, 0, e.loose(in.B, c))
-	e.v(vfmadd213ps, 0, 1, e.loose(in.C, c))
+	a, b := e.register(1, e.loose(in.A, c)), e.loose(in.B, c)
+	if own := e.run.find(in.C); e.run.active && in.D == in.C && own >= 0 {
+		e.out = own // the sum stays where it is
+	} else {
+		e.v(vmovups, e.out, 0, e.loose(in.C, c))
+	}
+	e.v(vfmadd231ps, e.out, a, b)
 }
 
 // copysign d, a, b is b with the sign of a.
 func copysign(e *emitter, in *Inst, c int) {
 	sign := e.all32(0x80000000)
-	e.v(vmovups, 0, 0, e.r(in.A, c))
+	e.v(vmovups, 0, 0, e.exact(in.A, c))
 	e.v(vpand, 0, 0, sign)
 	e.v(vmovups, 1, 0, sign)
-	e.v(vpandn, 1, 1, e.r(in.B, c))
+	e.v(vpandn, 1, 1, e.exact(in.B, c))
 	e.v(vpor, 0, 0, 1)
 }
 
@@ -194,10 +198,10 @@ func (e *emitter) narrowBF(v int) {
 // pack converts two sources and puts the first into the upper half.
 func pack(narrow func(e *emitter, v int)) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 0, 0, e.r(in.A, c))
+		e.v(vmovups, 0, 0, e.exact(in.A, c))
 		narrow(e, 0)
 		e.shiftI(vpslldI, 6, 4, 0, 16)
-		e.v(vmovups, 0, 0, e.r(in.B, c))
+		e.v(vmovups, 0, 0, e.exact(in.B, c))
 		narrow(e, 0)
 		e.v(vpor, 0, 0, 4)
 	})
@@ -206,7 +210,7 @@ func pack(narrow func(e *emitter, v int)) translator {
 // inDouble widens the operand to double precision, computes there on several vectors in place, and rounds once. The vectors
 // are multiples of 4; the three registers behind each are free.
 func inDouble(f func(e *emitter, xs []int)) translator {
-	return func(e *emitter, in *Inst) {
+	return whole(func(e *emitter, in *Inst) {
 		e.masks()
 		together := 1 // chunks: all of them, if there are registers for it
 		if e.wide {
@@ -225,12 +229,11 @@ func inDouble(f func(e *emitter, xs []int)) translator {
 			for c := range together {
 				x := xs[2*c]
 				e.joinHalves(x, xs[2*c+1])
-				e.hold(in.D, first+c, x, true)
 				e.canon(x, x+1)
 				e.write(r, in.D, first+c, x, 13)
 			}
 		}
-	}
+	})
 }
 
 // exp2 is 2^x, term by term as the interpreter computes it. Beyond ±1000 f32 overflows or vanishes alike.

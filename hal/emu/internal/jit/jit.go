@@ -16,7 +16,13 @@ type Inst struct {
 	Imm        int64 // of a branch, the target
 	Vec        []int32
 	Size       int     // bytes of an element that is loaded or stored
-	Address    uintptr // of the interpreter's form, for an asynchronous copy
+	Dies       []int32 // 32-bit rows that no instruction reads after this one
+}
+
+// Rows is what is known of 32-bit rows that no instruction writes.
+type Rows struct {
+	Constants map[int32]uint32
+	Lanes     []int32 // hold the number of the lane, in a first warp
 }
 
 // Level is an instruction set.
@@ -34,8 +40,7 @@ func (l Level) String() string { return [...]string{"none", "AVX2", "AVX-512"}[l
 // CopyLayout is the memory layout of the interpreter's pending asynchronous copies of a warp.
 type CopyLayout struct {
 	Stride                             int // bytes of a copy
-	Inst, Mask, Group, Offsets, Blocks int // offsets: pointer, uint32, int, [32]uint32, [32][16]byte
-	Size                               int // offset in what Inst points to: bytes a lane, a byte
+	Size, Mask, Group, Offsets, Blocks int // offsets: uint32, uint32, int, [32]uint32, [32][16]byte
 }
 
 // Site caches the span that a global memory instruction last accessed.
@@ -66,7 +71,7 @@ type Context struct {
 	CopyRoom        int64
 	Group           int64
 
-	scratch [4096 + 64]byte // for native code
+	scratch [12<<10 + 64]byte // for native code
 }
 
 // NewSites returns the sites of a launch.

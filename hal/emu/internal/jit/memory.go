@@ -207,7 +207,7 @@ func (e *emitter) global(in *Inst) {
 			})
 			return
 		}
-		e.vectors(in, load, rBase, func(r, l int) { e.mov64(r, first.plus(8*l)) })
+		e.inQuads(in, load, true, rBase, func(r, l int) { e.mov64(r, first.plus(8*l)) })
 	}, some)
 }
 
@@ -271,86 +271,16 @@ func (e *emitter) transpose4() {
 	e.v(vunpckhpd, 3, 5, 7)
 }
 
-// vectors moves two or four words of every lane, by transposing blocks of four lanes (AVX-512). address puts lane l's
-// address into a register; base is added.
-func (e *emitter) vectors(in *Inst, load bool, base int, address func(r, l int)) {
-	n := len(in.Vec)
-	for c := range 2 {
-		if !load {
-			for i, row := range in.Vec {
-				e.v(vmovups, i, 0, e.r(row, c))
-			}
-			if n == 4 {
-				e.transpose4()
-			} else {
-				e.v(vunpcklps, 4, 0, 1)
-				e.v(vunpckhps, 5, 0, 1)
-			}
-			for l := range 16 {
-				address(rax, 16*c+l)
-				m := indexed(rax, base, 0, 0)
-				if n == 4 { // register l%4, part l/4
-					e.vw(vextractX, w512, l%4, 0, m, []byte{byte(l / 4)})
-					continue
-				}
-				if l%2 == 0 {
-					e.vw(vextractX, w512, 4+l%4/2, 0, 0, []byte{byte(l / 4)})
-					e.vw(vmovlpsS, w128, 0, 0, m, nil)
-				} else {
-					e.vw(vmovhpsS, w128, 0, 0, m, nil)
-				}
-			}
-			continue
-		}
-		// Addresses are in 64-bit rows or a scratch copy, so the result, in 32-bit rows, cannot overwrite them.
-		for l := range 16 {
-			address(rax, 16*c+l)
-			m := indexed(rax, base, 0, 0)
-			part := l / 4
-			if n == 4 {
-				if part == 0 {
-					e.vw(vmovups, w128, l%4, 0, m, nil)
-				} else {
-					e.vw(vinsertX, w512, l%4, l%4, m, []byte{byte(part)})
-				}
-				continue
-			}
-			reg := l % 4 / 2
-			if l%2 == 0 {
-				e.vw(vmovq, w128, 4, 0, m, nil)
-				continue
-			}
-			e.vw(vmovhps, w128, 4, 4, m, nil)
-			if part == 0 {
-				e.vw(vmovups, w128, reg, 0, 4, nil)
-			} else {
-				e.vw(vinsertX, w512, reg, reg, 4, []byte{byte(part)})
-			}
-		}
-		if n == 2 {
-			e.vi(vshufps, 2, 0, 1, 0x88)
-			e.vi(vshufps, 3, 0, 1, 0xdd)
-			e.v(vstoreups, 2, 0, e.r(in.Vec[0], c))
-			e.v(vstoreups, 3, 0, e.r(in.Vec[1], c))
-			continue
-		}
-		e.transpose4()
-		for i, row := range in.Vec {
-			e.v(vstoreups, i, 0, e.r(row, c))
-		}
-	}
-}
-
-// sharedLimit puts the last offset at which size bytes fit into r13, or bails.
-func (e *emitter) sharedLimit(size int) {
+// sharedLimit puts the last offset at which size bytes fit into r13, or branches.
+func (e *emitter) sharedLimit(size int, fail label) {
 	e.mov64(r13, e.field(unsafe.Offsetof(ctx.SharedBytes)))
 	e.alu64i(aluSub, r13, int32(size))
-	e.jcc(ccB, e.bail())
+	e.jcc(ccB, fail)
 }
 
 // sharedSome checks the running lanes' shared addresses row+imm, lane by lane.
 func (e *emitter) sharedSome(row int32, imm int64, size, mask int) {
-	e.sharedLimit(size)
+	e.sharedLimit(size, e.bail())
 	e.checkLanes(mask, size, func() {
 		e.mov32(rax, e.laneR(row))
 		e.alu32i(aluAdd, rax, int32(uint32(imm)-sharedBase))
@@ -360,8 +290,16 @@ func (e *emitter) sharedSome(row int32, imm int64, size, mask int) {
 // sharedAll checks all lanes' shared addresses and leaves the offsets in registers 16 and 17 and in the scratch memory at r14
 // (AVX-512).
 func (e *emitter) sharedAll(row int32, imm int64, size int) mem {
-	e.sharedLimit(size)
-	e.evex(vop{2, 1, 0x7c, 0, 4}, w512, 1, 0, r13, mod{}, 0) // vpbroadcastd from r13
+	e.sharedOffsets(row, imm, size, e.bail())
+	s := e.scratch()
+	for c := range 2 {
+		e.v(vstoreups, 16+c, 0, s.plus(64*c))
+	}
+	return s
+}
+
+// sharedOffsets leaves all lanes' offsets in registers 16 and 17, or branches unless size bytes may be accessed there.
+func (e *emitter) sharedOffsets(row int32, imm int64, size int, fail label) {
 	e.splat32(0, uint32(imm)-sharedBase)
 	for c := range 2 {
 		e.v(vmovups, 16+c, 0, e.r(row, c))
@@ -369,20 +307,23 @@ func (e *emitter) sharedAll(row int32, imm int64, size int) mem {
 	}
 	e.v(vpmaxud, 2, 16, 17)
 	e.v(vpor, 3, 16, 17)
-	e.compare(vpcmpud, 1, 2, 1, 6)
+	e.checkShared(2, 3, size, size, fail)
+}
+
+// checkShared branches unless limit bytes of shared memory lie behind the greatest offset of each lane, and offsets, of
+// which another register has all bits, are aligned to size.
+func (e *emitter) checkShared(greatest, bits, limit, size int, fail label) {
+	e.sharedLimit(limit, fail)
+	e.evex(vop{2, 1, 0x7c, 0, 4}, w512, 1, 0, r13, mod{}, 0) // vpbroadcastd from r13
+	e.compare(vpcmpud, 1, greatest, 1, 6)
 	second := 1
 	if size > 1 {
 		e.splat32(4, uint32(size-1))
-		e.evex(vptestmd, w512, 2, 3, 4, mod{}, 0)
+		e.evex(vptestmd, w512, 2, bits, 4, mod{}, 0)
 		second = 2
 	}
 	e.kortest(1, second)
-	e.jcc(ccNE, e.bail())
-	s := e.scratch()
-	for c := range 2 {
-		e.v(vstoreups, 16+c, 0, s.plus(64*c))
-	}
-	return s
+	e.jcc(ccNE, fail)
 }
 
 // scratch returns memory of the context for one instruction's use, aligned to 64 bytes; its address goes to r14.
@@ -410,7 +351,7 @@ func (e *emitter) shared(in *Inst) {
 	e.partial(func() {
 		s := e.sharedAll(in.A, in.Imm, size)
 		if len(in.Vec) > 1 {
-			e.vectors(in, load, rShared, func(r, l int) { e.mov32(r, s.plus(4*l)) })
+			e.inQuads(in, load, false, rShared, func(r, l int) { e.mov32(r, s.plus(4*l)) })
 			return
 		}
 		if load {

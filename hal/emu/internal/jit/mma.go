@@ -15,6 +15,20 @@ type product struct {
 	scaled bool // a ue4m3 for each 16 of k, of every row of A and column of B
 }
 
+// products are the mma by opcode.
+var products = map[string]product{
+	"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32":                                                  {a: f16, b: f16},
+	"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32":                                                {a: bf16, b: bf16},
+	"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32":                                                {a: e4m3, b: e4m3},
+	"mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32":                                                {a: e5m2, b: e4m3},
+	"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32":                                                {a: e4m3, b: e5m2},
+	"mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32":                                                {a: e5m2, b: e5m2},
+	"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32":                                                 {a: tf32, b: tf32},
+	"mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e2m1.f32":                                   {a: e4m3, b: inByte},
+	"mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e5m2.f32":                                   {a: inByte, b: e5m2},
+	"mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3": {nibble, nibble, true},
+}
+
 // matrixForms are the instructions of a whole warp.
 func matrixForms(t map[string]translator) {
 	t["shfl.sync.bfly.b32"] = shuffle(false, butterfly)
@@ -24,20 +38,13 @@ func matrixForms(t map[string]translator) {
 	for op, o := range map[string]vop{"add.s32": vpaddd, "max.s32": vpmaxsd, "min.s32": vpminsd, "max.u32": vpmaxud, "min.u32": vpminud} {
 		t["redux.sync."+op] = reduction(o)
 	}
-	t["stmatrix.sync.aligned.m8n8.x1.shared.b16"] = storeMatrix
-	t["stmatrix.sync.aligned.m8n8.x4.shared.b16"] = storeMatrix
-	t["atom.shared.add.u32"] = addShared
-	t["movmatrix.sync.aligned.m8n8.trans.b16"] = moveMatrix
-	t["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = product{a: f16, b: f16}.mma
-	t["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = product{a: bf16, b: bf16}.mma
-	t["mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"] = product{a: e4m3, b: e4m3}.mma
-	t["mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32"] = product{a: e5m2, b: e4m3}.mma
-	t["mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32"] = product{a: e4m3, b: e5m2}.mma
-	t["mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32"] = product{a: e5m2, b: e5m2}.mma
-	t["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"] = product{a: tf32, b: tf32}.mma
-	t["mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e4m3.e2m1.f32"] = product{a: e4m3, b: inByte}.mma
-	t["mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.e2m1.e5m2.f32"] = product{a: inByte, b: e5m2}.mma
-	t["mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"] = product{nibble, nibble, true}.mma
+	t["stmatrix.sync.aligned.m8n8.x1.shared.b16"] = whole(storeMatrix)
+	t["stmatrix.sync.aligned.m8n8.x4.shared.b16"] = whole(storeMatrix)
+	t["atom.shared.add.u32"] = whole(addShared)
+	t["movmatrix.sync.aligned.m8n8.trans.b16"] = whole(moveMatrix)
+	for op, p := range products {
+		t[op] = whole(p.mma)
+	}
 }
 
 // Rows of an mma in Inst.Vec: d, a, b, c; with scales those of A, {byte, thread} that select them, those of B, selectors.
@@ -56,19 +63,15 @@ const scratchA, scratchD, scratchScaleB, scratchBytes = 2048, 3072, 3328, 4096
 // and multiplied by the four even, or the four odd, columns of B. The work is done in a subroutine, one per opcode, which
 // gets the offsets of the instruction's rows.
 func (p product) mma(e *emitter, in *Inst) {
-	var rows []byte
-	for _, row := range in.Vec {
-		rows = binary.LittleEndian.AppendUint32(rows, uint32(int(row)*128-biasR))
-	}
-	rows = append(rows, make([]byte, 128-len(rows))...)
-	e.lea(rdx, e.constant(rows))
+	e.fragments(in)
 	e.call(e.sub(in.Def.Op, func() {
 		if p.scaled {
 			e.selectors()
 			e.scalesOfB()
 		}
-		e.spreadB(&p)
+		e.spreadB(&p, e.scratch())
 		if e.wide {
+			e.mov64(rFactors, r14)
 			e.mmaAVX512(&p)
 		} else {
 			e.mmaAVX2(&p)
@@ -79,6 +82,15 @@ func (p product) mma(e *emitter, in *Inst) {
 		e.test32(rax, rax)
 		e.jcc(ccNE, e.bail())
 	}
+}
+
+// fragments puts the address of the offsets of an mma's rows into rdx.
+func (e *emitter) fragments(in *Inst) {
+	var rows []byte
+	for _, row := range in.Vec {
+		rows = binary.LittleEndian.AppendUint32(rows, uint32(int(row)*128-biasR))
+	}
+	e.lea(rdx, e.constant(append(rows, make([]byte, 128-len(rows))...)))
 }
 
 // row returns chunk c of the subroutine's i-th row; rax is clobbered.
@@ -97,9 +109,9 @@ func (p *product) rowOfB(half, thread, i int) int {
 // columns are those of a row of B in scratch memory.
 var columns = [8]int{0, 2, 4, 6, 1, 3, 5, 7}
 
-// spreadB widens B into scratch memory, whose address it leaves in r14, and undoes the shrinking of both A and B by unpack.
-func (e *emitter) spreadB(p *product) {
-	s := e.scratch()
+// spreadB widens B into memory at s, and undoes the shrinking of both A and B by unpack. The factors of scales are in scratch
+// memory.
+func (e *emitter) spreadB(p *product, s mem) {
 	const words, t, out = 4, 5, 8
 	finish := func(half, thread int) func(i int) {
 		return func(i int) {
@@ -134,6 +146,9 @@ func (e *emitter) spreadB(p *product) {
 	}
 }
 
+// rFactors is the address of B, as spreadB leaves it.
+const rFactors = r12
+
 // mmaAVX512 keeps C in registers 0–7, two to a row, and A in 8–23, or in scratch memory if it does not fit.
 func (e *emitter) mmaAVX512(p *product) {
 	s := at(r14, 0)
@@ -144,11 +159,7 @@ func (e *emitter) mmaAVX512(p *product) {
 		}
 		return 8 + 4*i + j
 	}
-	for i := range 4 {
-		row := e.row(rowC + i)
-		e.v(vmovups, 2*i, 0, row(0))
-		e.v(vmovups, 2*i+1, 0, row(1))
-	}
+	e.loadSums()
 	for half := range 2 {
 		for j := range 4 {
 			const words, t, out, factor = 24, 25, 28, 30
@@ -173,8 +184,8 @@ func (e *emitter) mmaAVX512(p *product) {
 		for thread := range 4 {
 			for i := range n {
 				b := p.rowOfB(half, thread, i)
-				e.v(vbroadcastX, 24, 0, s.plus(b))
-				e.v(vbroadcastX, 25, 0, s.plus(b+16))
+				e.v(vbroadcastX, 24, 0, at(rFactors, b))
+				e.v(vbroadcastX, 25, 0, at(rFactors, b+16))
 				for j := range 4 {
 					e.vi(vpermilps, 26+j, 0, place(i, j), byte(thread*0x55))
 					c := j%2 + 4*(j/2) // c0 or c2; c1 or c3 stand two further
@@ -184,6 +195,19 @@ func (e *emitter) mmaAVX512(p *product) {
 			}
 		}
 	}
+	e.storeSums()
+}
+
+// loadSums loads C into registers 0–7, two to a row, and storeSums stores D from there.
+func (e *emitter) loadSums() {
+	for i := range 4 {
+		row := e.row(rowC + i)
+		e.v(vmovups, 2*i, 0, row(0))
+		e.v(vmovups, 2*i+1, 0, row(1))
+	}
+}
+
+func (e *emitter) storeSums() {
 	for i := range 4 {
 		row := e.row(rowD + i)
 		for c := range 2 {

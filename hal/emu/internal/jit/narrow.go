@@ -28,7 +28,7 @@ func narrowForms(t map[string]translator) {
 	t["mul.rn.bf16x2"] = halvesBinary(vmulps, true)
 	t["mul.rn.bf16"] = over(r, func(e *emitter, in *Inst, c int) {
 		for v, row := range [...]int32{in.A, in.B} {
-			e.v(vmovups, v, 0, e.r(row, c))
+			e.v(vmovups, v, 0, e.exact(row, c))
 			e.halves(v, v, false, true)
 		}
 		e.v(vmulps, 0, 0, 1)
@@ -39,10 +39,10 @@ func narrowForms(t map[string]translator) {
 // encodePair puts the code of the first source above that of the second.
 func encodePair(f encoding) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 0, 0, e.r(in.A, c))
+		e.v(vmovups, 0, 0, e.exact(in.A, c))
 		e.encode(f, 0)
 		e.shiftI(vpslldI, 6, 4, 0, byte(f.bits))
-		e.v(vmovups, 0, 0, e.r(in.B, c))
+		e.v(vmovups, 0, 0, e.exact(in.B, c))
 		e.encode(f, 0)
 		e.v(vpor, 0, 0, 4)
 	})
@@ -51,7 +51,7 @@ func encodePair(f encoding) translator {
 // encodeHalves turns a pair of f16 into codes.
 func encodeHalves(f encoding) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 8, 0, e.r(in.A, c))
+		e.v(vmovups, 8, 0, e.exact(in.A, c))
 		e.halves(0, 8, true, false)
 		e.encode(f, 0)
 		e.shiftI(vpslldI, 6, 4, 0, byte(f.bits))
@@ -106,7 +106,7 @@ func (e *emitter) greater(k, d, a int, b any) {
 // decodePair widens two codes to f16, the lower one into the lower half.
 func decodePair(f element) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 8, 0, e.r(in.A, c))
+		e.v(vmovups, 8, 0, e.exact(in.A, c))
 		e.unpack(f, 8, 2, 9, func(i int) int { return 12 * i }, func(int) {})
 		for _, v := range [...]int{0, 12} {
 			if f.shrink > 0 {
@@ -121,8 +121,8 @@ func decodePair(f element) translator {
 
 func halvesBinary(o vop, bf bool) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
-		e.v(vmovups, 8, 0, e.r(in.A, c))
-		e.v(vmovups, 9, 0, e.r(in.B, c))
+		e.v(vmovups, 8, 0, e.exact(in.A, c))
+		e.v(vmovups, 9, 0, e.exact(in.B, c))
 		for _, high := range []bool{true, false} {
 			e.halves(0, 8, high, bf)
 			e.halves(1, 9, high, bf)

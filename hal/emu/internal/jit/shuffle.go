@@ -5,7 +5,7 @@ package jit
 // shuffle is shfl.sync of whole warps (PTX ISA, shfl.sync, pseudocode). from leaves in register 5 the lane to read of, by the lane in
 // register 0, b in 1 and the mask of segments in 3; it is out of range where it is greater than the limit, or, upwards, less.
 func shuffle(upwards bool, from func(e *emitter)) translator {
-	return func(e *emitter, in *Inst) { e.shuffle(in, upwards, from) }
+	return whole(func(e *emitter, in *Inst) { e.shuffle(in, upwards, from) })
 }
 
 func butterfly(e *emitter) { e.v(vpxor, 5, 0, 1) }
@@ -38,7 +38,7 @@ func (e *emitter) everyMember(row int32) {
 
 // reduction is redux.sync of whole warps: the combined halves are combined with themselves, rotated, until there is one value.
 func reduction(o vop) translator {
-	return func(e *emitter, in *Inst) {
+	return whole(func(e *emitter, in *Inst) {
 		e.everyMember(in.B)
 		e.v(vmovups, 0, 0, e.r(in.A, 0))
 		for c := 1; c < e.chunks(); c++ {
@@ -52,7 +52,7 @@ func reduction(o vop) translator {
 		for c := range e.chunks() {
 			e.v(vstoreups, 0, 0, e.r(in.D, c))
 		}
-	}
+	})
 }
 
 func (e *emitter) shuffle(in *Inst, upwards bool, from func(e *emitter)) {

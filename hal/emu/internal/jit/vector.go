@@ -90,6 +90,8 @@ var (
 	vbroadcastX = vop{2, 1, 0x1a, 0, 16}
 	vinsertX    = vop{3, 1, 0x38, 0, 16} // vinserti32x4, vinserti128
 	vinsertY    = vop{3, 1, 0x3a, 1, 32} // EVEX: vinserti64x4
+	vextractY   = vop{3, 1, 0x3b, 1, 32} // EVEX: vextracti64x4, store form
+	vshufX      = vop{3, 1, 0x43, 1, 0}  // EVEX: vshufi64x2, imm
 	vextractX   = vop{3, 1, 0x39, 0, 16} // store form
 	vpermi2d    = vop{2, 1, 0x76, 0, 0}  // EVEX
 	vpermq      = vop{3, 1, 0x00, 1, 0}
@@ -188,6 +190,12 @@ func (a *asm) kmovdM(k int, m mem)   { a.vex(false, 1, 1, 1, 0x90, k, 0, m, 0) }
 func (a *asm) kget(r int, k int)     { a.vex(false, 1, 3, 0, 0x93, r, 0, k, 0) }  // kmovd to a general register
 func (a *asm) kunpck(d, hi, lo int)  { a.vex(true, 1, 0, 0, 0x4b, d, hi, lo, 0) } // kunpckwd
 func (a *asm) kunpckb(d, hi, lo int) { a.vex(true, 1, 1, 0, 0x4b, d, hi, lo, 0) } // kunpckbw
+func (a *asm) kputd(m mem, k int)    { a.vex(false, 1, 1, 1, 0x91, k, 0, m, 0) }  // kmovd to memory
+func (a *asm) kmovwM(k int, m mem)   { a.vex(false, 1, 0, 0, 0x90, k, 0, m, 0) }  // kmovw from memory
+func (a *asm) kputw(m mem, k int)    { a.vex(false, 1, 0, 0, 0x91, k, 0, m, 0) }  // and to it
+func (a *asm) kand(d, x, y int)      { a.vex(true, 1, 0, 0, 0x41, d, x, y, 0) }   // kandw
+func (a *asm) kandn(d, x, y int)     { a.vex(true, 1, 0, 0, 0x42, d, x, y, 0) }   // kandnw: not x, and y
+func (a *asm) kor(d, x, y int)       { a.vex(true, 1, 0, 0, 0x45, d, x, y, 0) }   // korw
 func (a *asm) kshiftr(d, s int, n byte) { // kshiftrd
 	a.vex(false, 3, 1, 0, 0x31, d, 0, s, 1)
 	a.b(n)
