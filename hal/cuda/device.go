@@ -33,7 +33,7 @@ type Device struct {
 	delays struct { // the kernel that keeps a stream busy, loaded by the first timed run
 		sync.Mutex
 		module *module
-		least  time.Duration // host time of a graph launch that is assumed at least; 0: firstEnqueue
+		since  func(time.Time) time.Duration // how long the host took to enqueue: time.Since; 0 for a host that is never late
 	}
 }
 
@@ -47,6 +47,7 @@ func Open(opt Options) (*Device, error) {
 		return nil, fmt.Errorf("%w: device %d of %d", hal.ErrNoDevice, opt.Ordinal, count)
 	}
 	d := &Device{driver: drv, cache: jitCache{dir: opt.Cache}, homes: opt.Homes}
+	d.delays.since = time.Since
 	if d.gpu, d.ordinal, err = drv.describe(opt.Ordinal); err != nil {
 		return nil, err
 	}

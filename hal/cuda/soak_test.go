@@ -257,7 +257,7 @@ func (k *soak) operation() error {
 		d, err := Open(Options{instead: k.r.call})
 		if o.err = err; err == nil {
 			k.devices = append(k.devices, d)
-			d.delays.least = longestHold        // kernels run while they are enqueued: no host is as slow, so replays are one run
+			d.delays.since = never              // kernels run while they are enqueued, and a busy host must not repeat what is timed
 			k.less[d] = k.r.injected > injected // it may be without what the driver did not tell of
 			d.Map(make([]byte, 16))             // tries it, which must not be the run that never ends
 		}

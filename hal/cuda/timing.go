@@ -52,8 +52,7 @@ func (g *graph) RunTimed(ctx context.Context, t hal.Timing) (time.Duration, erro
 
 // batch times as many of the runs that are left as the host can launch behind the longest delay, and returns how many.
 func (g *graph) batch(ctx context.Context, left int, before *graph) (n int, took time.Duration, err error) {
-	least := max(g.device.delays.least, firstEnqueue)
-	g.enqueue = max(g.enqueue, least)
+	g.enqueue = max(g.enqueue, firstEnqueue)
 	for range holdAttempts {
 		enqueue := g.enqueue * 3 / 2
 		n = min(left, max(1, int(longestHold/enqueue)-enqueuedBeside))
@@ -64,7 +63,7 @@ func (g *graph) batch(ctx context.Context, left int, before *graph) (n int, took
 		}
 		each := enqueued / time.Duration(n)
 		if enqueued <= hold+backlog(n, took) {
-			g.enqueue = max(each, least) // the host may have been busy before
+			g.enqueue = max(each, firstEnqueue) // the host may have been busy before
 			return n, took, nil
 		}
 		g.enqueue = max(g.enqueue, each)
@@ -97,7 +96,7 @@ func (g *graph) timed(ctx context.Context, runs int, before *graph, hold time.Du
 	}
 	begin := time.Now()
 	err := g.enqueueTimed(runs, before, hold)
-	enqueued := time.Since(begin)
+	enqueued := g.device.delays.since(begin)
 	if err = errors.Join(err, g.waitIfRunning(ctx)); err != nil {
 		return 0, err
 	}
