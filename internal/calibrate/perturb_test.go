@@ -199,3 +199,34 @@ func TestFlatPatchesStandForWhatIsHeldOut(t *testing.T) {
 	_, from = fittedTo(rows, precision.FP8, Generate(rows, 4))
 	require.Equal(t, []int{0, 1, 2, 3, 0, 1, 2, 3}, from, "no pictures, no patches")
 }
+
+// TestPerturbedChannelsKeepTheirMagnitude to a factor: a row may hold metres beside curvatures, whose noise must not be
+// metres.
+func TestPerturbedChannelsKeepTheirMagnitude(t *testing.T) {
+	g := ir.NewGraph("g")
+	g.AddInput("row", ir.T(ir.Float32, 4, 3))
+	rng := rand.New(rand.NewSource(6))
+	magnitude := []float64{1000, 1e-3, 1}
+	var given []map[string]*ir.Array
+	for range 6 {
+		a := ir.NewArray(ir.T(ir.Float32, 4, 3))
+		for i := range a.F {
+			a.F[i] = ir.RoundTo(ir.Float32, magnitude[i%3]*(2*rng.Float64()-1))
+		}
+		given = append(given, map[string]*ir.Array{"row": a})
+	}
+	out, _ := Perturb(g, given, fittedDraw)
+	changed := [3]int{}
+	for n, in := range out {
+		for i, x := range in["row"].F {
+			was := given[n]["row"].F[i]
+			require.LessOrEqual(t, math.Abs(x), furthest*magnitude[i%3])
+			if x != was {
+				changed[i%3]++
+			}
+		}
+	}
+	require.Greater(t, changed[0], 12)
+	require.Greater(t, changed[1], 12)
+	require.Greater(t, changed[2], 12)
+}

@@ -38,6 +38,8 @@ type Saved struct {
 	Alone     []savedAlone    `json:"alone"`
 	Means     []savedMeans    `json:"means"`
 	Reference *SavedReference `json:"reference,omitempty"`
+
+	path string // of the file, for errors
 }
 
 // savedFit is what one walk through the graph found.
@@ -136,9 +138,8 @@ func ReadSaved(path string, origin Origin) (*Saved, error) {
 	if err != nil {
 		return nil, err
 	}
-	refuse := func(format string, args ...any) (*Saved, error) {
-		return nil, fmt.Errorf("--calibration %s: %s; name another file, or delete this one to calibrate anew", path, fmt.Sprintf(format, args...))
-	}
+	s := &Saved{path: path}
+	refuse := func(format string, args ...any) (*Saved, error) { return nil, s.refuse(format, args...) }
 	head, body, _ := bytes.Cut(raw, []byte("\n"))
 	version, sum, ok := strings.Cut(strings.TrimPrefix(string(head), savedMagic+" "), " ")
 	switch {
@@ -149,14 +150,21 @@ func ReadSaved(path string, origin Origin) (*Saved, error) {
 	case sum != fmt.Sprintf("%x", sha256.Sum256(body)):
 		return refuse("it is damaged: its contents do not have the digest that its first line gives")
 	}
-	s := &Saved{}
 	if err := memory.UnmarshalStrict(body, s); err != nil && !errors.Is(err, io.EOF) {
 		return refuse("%v", err)
 	}
 	if what := origin.differs(s.Origin); what != "" {
 		return refuse("%s", what)
 	}
+	if same, err := s.bytes(); err != nil || !bytes.Equal(same, raw) { // members of one name, of which JSON takes the last
+		return refuse("its contents are not written as spark-compile --calibration writes them")
+	}
 	return s, nil
+}
+
+// refuse is the error of a file that cannot be used: why, and what to do.
+func (s *Saved) refuse(format string, args ...any) error {
+	return fmt.Errorf("--calibration %s: %s; name another file, or delete this one to calibrate anew", s.path, fmt.Sprintf(format, args...))
 }
 
 // bytes is the file.
@@ -231,13 +239,17 @@ func (k layerKey) compare(o layerKey) int {
 	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.format.Name, o.format.Name))
 }
 
-// Use takes over what was found before from the same origin.
+// Use takes over what was found before from the same origin. Contents that no calibration of this graph can have found are an
+// error that names the file and the region, and nothing is taken over.
 func (c *Calibration) Use(s *Saved) error {
-	n := c.named()
+	if err := c.check(s); err != nil {
+		return s.refuse("%v", err)
+	}
+	n := c.named(s.Precision)
 	for _, f := range s.Fits {
 		fit, err := n.fit(f)
 		if err != nil {
-			return err
+			return s.refuse("%v", err)
 		}
 		c.found.saved = append(c.found.saved, fit)
 	}
@@ -255,13 +267,15 @@ func (c *Calibration) Use(s *Saved) error {
 // names are what a file refers to by name.
 type names struct {
 	sites    map[string]*passes.Site
+	anchors  map[string]*step // that are cut behind their anchor, sites or not
 	values   map[string]*ir.Value
-	formats  map[string]precision.Layer
-	operands map[string]precision.Operand
+	formats  map[string]precision.Layer   // of the precision, and Half
+	operands map[string]precision.Operand // narrow activations
 }
 
-func (c *Calibration) named() *names {
-	n := &names{map[string]*passes.Site{}, map[string]*ir.Value{}, map[string]precision.Layer{precision.Half.Name: precision.Half}, map[string]precision.Operand{}}
+func (c *Calibration) named(of string) *names {
+	n := &names{map[string]*passes.Site{}, map[string]*step{}, map[string]*ir.Value{},
+		map[string]precision.Layer{precision.Half.Name: precision.Half}, map[string]precision.Operand{}}
 	for _, site := range c.Sites() {
 		n.sites[site.Name()] = &site
 	}
@@ -269,51 +283,47 @@ func (c *Calibration) named() *names {
 		for _, v := range slices.Concat(st.node.Inputs, st.node.Outputs) {
 			n.values[v.Name] = v
 		}
+		if st.channels > 0 {
+			n.anchors[st.node.Outputs[0].Name] = st
+		}
 	}
-	for _, f := range precision.Layers() {
+	p, err := precision.Lookup(of)
+	if err != nil {
+		return n
+	}
+	for _, f := range p.Ladder {
 		n.formats[f.Name] = f
-		for _, o := range []precision.Operand{f.Weights, f.Activations} {
+		if o := f.Activations; o.Narrow() {
 			n.operands[fmt.Sprint(o.Name, o.Blocks, o.Twice)] = o
+		}
+		if !f.Weights.Twice { // as layers get whose activations cannot be narrow
+			n.formats[f.WeightsOnly().Name] = f.WeightsOnly()
 		}
 	}
 	return n
 }
 
+// key is what a scale is found by; its parts are nil where the file names no value or format.
+func (n *names) key(x savedScale) scaleKey {
+	return scaleKey{n.values[x.Value], n.operands[fmt.Sprint(x.Format, x.Blocks, x.Twice)]}
+}
+
+// fit takes a fit that was checked.
 func (n *names) fit(s savedFit) (*found, error) {
 	out := newFound(Assignment{})
 	for _, l := range s.Layers {
-		f, ok := n.formats[l.Format]
-		if !ok {
-			return nil, fmt.Errorf("layer %s: no format %s", l.Site, l.Format)
-		}
-		layer := passes.Layer{Scales: l.Scales, Bias: l.Bias}
-		if l.Codes != nil {
+		f, layer := n.formats[l.Format], passes.Layer{Scales: l.Scales, Bias: l.Bias}
+		if f != precision.Half {
 			layer.Split = f.Weights.Twice
-			site := n.sites[l.Site]
-			if site == nil {
-				return nil, fmt.Errorf("no layer %s", l.Site)
-			}
 			var err error
-			if layer.Weights, err = ir.NewTensor(ir.Type{DType: codeType(f.Weights), Shape: slices.Clone(site.Weights().Type.Shape)}, l.Codes); err != nil {
-				return nil, fmt.Errorf("layer %s: %w", l.Site, err)
-			}
-			if l.Blocks != nil {
-				if layer.Blocks, err = ir.NewTensor(ir.Type{DType: ir.BlockScale, Shape: site.BlockShape()}, l.Blocks); err != nil {
-					return nil, fmt.Errorf("layer %s: %w", l.Site, err)
-				}
-			}
-			if len(l.Scales) != site.Members*site.N {
-				return nil, fmt.Errorf("layer %s: %d scales of %d channels", l.Site, len(l.Scales), site.Members*site.N)
+			if layer.Weights, layer.Blocks, err = l.tensors(n.sites[l.Site], f); err != nil {
+				return nil, err
 			}
 		}
 		out.formats[l.Site], out.layers[l.Site] = f, finding{layer, l.Local}
 	}
 	for _, x := range s.Scales {
-		v, o := n.values[x.Value], n.operands[fmt.Sprint(x.Format, x.Blocks, x.Twice)]
-		if v == nil || o.Format == nil {
-			return nil, fmt.Errorf("scale of %s: no such value, or no format %s", x.Value, x.Format)
-		}
-		out.scales[scaleKey{v, o}] = x.Range
+		out.scales[n.key(x)] = x.Range
 	}
 	return out, nil
 }

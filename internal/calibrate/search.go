@@ -9,7 +9,6 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
 
@@ -30,8 +29,8 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []precision.Layer {
 		switch {
 		case f.Weights.Twice: // split decides where
 			return true
-		case s.Segmented(): // it reads weights as they lie in memory, where elements may have gaps
-			return f.Activations.Narrow() || f.Weights.Bits() != ir.DTypeOf(f.Weights.Format).Bits() || f.Weights.Blocks && s.K < blockWidth
+		case s.Segmented():
+			return !storable(s, f) || f.Weights.Blocks && s.K < blockWidth
 		case f.Vectors && !coarse(p), f.Weights.Blocks && s.K < blockWidth:
 			return true
 		case f.Activations.Blocks:

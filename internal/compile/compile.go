@@ -408,7 +408,7 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, m *micro, t *target.
 	list := []codegen.Entry{e}
 	if skip := r.opt.Skip; skip != nil {
 		s := Entry{Name: runtime.SkipEntry, Parts: []Part{{Graph: skip, Precision: precision.FP32}}, Kept: States(skip)}
-		g, err := s.lowered(t)
+		g, err := s.lowered(ctx, t, &r.opt)
 		if err != nil {
 			return fmt.Errorf("entry %s: %w", s.Name, err)
 		}

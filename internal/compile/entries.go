@@ -25,11 +25,15 @@ type Entry struct {
 	Kept  []codegen.Kept
 }
 
-// Part is a graph and the precision, of those that do not calibrate, that it is compiled in.
+// Part is a graph and the precision that it is compiled in.
 type Part struct {
 	Graph     *ir.Graph
 	Precision string
 	Wide      string // name of nodes whose operands and results stay f32 where no anchor multiplies them; "": none
+
+	// Of precisions that calibrate: the part is calibrated alone, on files as those of Options.Calibrate with its inputs.
+	Calibrate []string
+	MinCosine float64 // accuracy budget of its outputs, as Options.MinCosine; 0: every layer is quantised
 }
 
 // Entries compiles the entries of one program, over the same constants, kept values and arena. One is called run. It changes
@@ -50,7 +54,7 @@ func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*R
 				return nil, err
 			}
 			opt.meter.Begin(0, "%s: %s: passes", t.Name, e.Name)
-			g, err := e.lowered(t)
+			g, err := e.lowered(ctx, t, &opt)
 			if err != nil {
 				return nil, fmt.Errorf("%s: entry %s: %w", path, e.Name, err)
 			}
@@ -73,16 +77,31 @@ func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*R
 	return r, nil
 }
 
+// lower runs the passes of a part.
+func (part *Part) lower(ctx context.Context, t *target.Target, opt *Options) (*ir.Graph, error) {
+	if precision.Calibrates(part.Precision) && len(part.Calibrate) == 0 {
+		return nil, fmt.Errorf("precision %s is calibrated, and there are no inputs of part %s: take fp32, fp16 or bf16", part.Precision,
+			part.Graph.Name)
+	}
+	if precision.Calibrates(part.Precision) {
+		r, err := Graph(ctx, part.Graph.Name, part.Graph, Options{Precision: part.Precision, Targets: []string{t.Name}, Machine: opt.Machine,
+			Calibrate: part.Calibrate, MinCosine: part.MinCosine, Warn: opt.Warn, meter: opt.meter})
+		if err != nil {
+			return nil, err
+		}
+		return r.Graph, nil
+	}
+	g := part.Graph.Clone()
+	return g, passes.Run(&passes.Context{Target: t, Precision: part.Precision, Wide: part.Wide, Siblings: true}, g, nil, nil)
+}
+
 // lowered runs the passes of every part and joins them.
-func (e *Entry) lowered(t *target.Target) (*ir.Graph, error) {
+func (e *Entry) lowered(ctx context.Context, t *target.Target, opt *Options) (*ir.Graph, error) {
 	joined := ir.NewGraph(e.Name)
 	known, inputs, taken := map[string]*ir.Value{}, map[string]*ir.Value{}, map[string]bool{}
 	for _, part := range e.Parts {
-		if precision.Calibrates(part.Precision) {
-			return nil, fmt.Errorf("precision %s is chosen for a graph alone: take fp32, fp16 or bf16", part.Precision)
-		}
-		g := part.Graph.Clone()
-		if err := passes.Run(&passes.Context{Target: t, Precision: part.Precision, Wide: part.Wide, Siblings: true}, g, nil, nil); err != nil {
+		g, err := part.lower(ctx, t, opt)
+		if err != nil {
 			return nil, err
 		}
 		by := map[*ir.Value]*ir.Value{}

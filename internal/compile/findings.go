@@ -2,7 +2,6 @@ package compile
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
@@ -19,7 +18,10 @@ func (s *calibration) recall(c *calibrate.Calibration, opt *Options) error {
 		return err
 	}
 	if err := c.Use(saved); err != nil {
-		return fmt.Errorf("--calibration %s: %w", opt.Findings, err)
+		return err
+	}
+	if err := saved.CheckReference(s.source.Outputs); err != nil {
+		return err
 	}
 	if r := saved.Reference; r != nil && slices.Equal(r.Inputs, calibrate.Digests(s.all())) {
 		s.exact = &reference{r.Outputs, r.Float64, r.Apart}

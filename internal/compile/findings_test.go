@@ -3,6 +3,7 @@ package compile
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/progress"
 )
 
@@ -132,5 +134,47 @@ func TestFindingsOfAProgramThatIsKeptInFP16(t *testing.T) {
 		r, err := Compile(t.Context(), small(t, "policy"), opt)
 		require.NoError(t, err)
 		require.NotNil(t, r.Accuracy.Kept)
+	}
+}
+
+// A reference whose lengths are not those of the graph's outputs is refused, whatever the file's digest says.
+func TestFindings_RefuseForgedReferences(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.calibration")
+	opt := Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, Findings: path}
+	_, err := Compile(t.Context(), small(t, "policy"), opt)
+	require.NoError(t, err)
+	good, err := os.ReadFile(path)
+	require.NoError(t, err)
+	_, body, _ := bytes.Cut(good, []byte("\n"))
+	type reference = calibrate.SavedReference
+	type rows = [][]float64
+	for name, c := range map[string]struct {
+		change func(r *reference, x rows)
+		want   string
+	}{
+		"no output": {func(r *reference, _ rows) { clear(r.Outputs) }, "its reference has 0 outputs, want 1"},
+		"another output": {func(r *reference, x rows) { r.Outputs = map[string][][]float64{"y": x} },
+			"output outputs: its reference has 0 inputs"},
+		"an output more":    {func(r *reference, x rows) { r.Outputs["y"] = x }, "its reference has 2 outputs, want 1"},
+		"fewer inputs":      {func(r *reference, x rows) { r.Outputs["outputs"] = x[1:] }, "its reference has"},
+		"fewer numbers":     {func(_ *reference, x rows) { x[1] = x[1][1:] }, "input 2: its reference has"},
+		"more numbers":      {func(_ *reference, x rows) { x[0] = append(x[0], 0) }, "input 1: its reference has"},
+		"no numbers":        {func(_ *reference, x rows) { x[0] = nil }, "input 1: its reference has 0 numbers"},
+		"fewer evaluations": {func(r *reference, _ rows) { r.Float64 = r.Float64[1:] }, "how they were evaluated"},
+		"in fp32 unchecked": {func(r *reference, _ rows) { r.Float64[0], r.Apart = false, nil }, "0 errors of fp32"},
+		"a negative error": {func(r *reference, _ rows) {
+			r.Float64[0], r.Apart = false, map[string]float64{"outputs": -1}
+		}, "error -1, want 0 or more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &calibrate.Saved{}
+			require.NoError(t, json.Unmarshal(body, s))
+			c.change(s.Reference, s.Reference.Outputs["outputs"])
+			require.NoError(t, s.Write(path))
+			_, err := Compile(t.Context(), small(t, "policy"), opt)
+			require.ErrorContains(t, err, "--calibration "+path+": ")
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "name another file, or delete this one")
+		})
 	}
 }

@@ -236,7 +236,7 @@ func (y *yardstick) checked(ctx context.Context, r *reference, parts []calibrate
 func (r *reference) blurs(sets []calibrate.SetQuality) bool {
 	for _, s := range sets {
 		for _, q := range s.Slices {
-			if float64(r.apart[q.Name]*finer) > q.RelL2 {
+			if apart, ok := r.apart[q.Name]; r.apart != nil && (!ok || float64(apart*finer) > q.RelL2) {
 				return true
 			}
 		}
