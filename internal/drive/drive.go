@@ -1,6 +1,6 @@
-// Package drive draws a drive: what a road, a wide and a driver camera see on a road that bends gently, with a car ahead, and
-// what else a driving model is told. Pictures are NV12, laid out as openpilot's cameras lay them out. They depend on the
-// number of the frame alone, at 20 frames a second.
+// Package drive draws a drive: what a road, a wide and a driver camera see of a scene, or of the frames of one drive on a
+// road that bends gently, with a car ahead, and what else a driving model is told. Pictures are NV12, laid out as
+// openpilot's cameras lay them out. Those of the drive depend on the number of the frame alone, at 20 frames a second.
 package drive
 
 import (
@@ -43,22 +43,40 @@ func (c Camera) picture() Picture {
 	return Picture{make([]byte, stride*rows*3/2), c.Width, c.Height, stride, stride * rows}
 }
 
-// colour is Y, U and V.
-type colour [3]byte
+// Colour is Y, U and V.
+type Colour [3]byte
 
+// Colours of what is drawn. Those of the ground are lighter by a wave along the road.
 var (
-	grass  = colour{96, 108, 116}
-	tar    = colour{70, 128, 128}
-	white  = colour{220, 128, 128}
-	yellow = colour{180, 60, 146}
-	red    = colour{80, 100, 210}
-	light  = colour{140, 90, 230}
-	dark   = colour{30, 128, 128}
-	skin   = colour{150, 110, 155}
+	Grass  = Colour{96, 108, 116}
+	Tar    = Colour{70, 128, 128}
+	White  = Colour{220, 128, 128}
+	Yellow = Colour{180, 60, 146}
+	Red    = Colour{80, 100, 210}
+	Light  = Colour{140, 90, 230}
+	Dark   = Colour{30, 128, 128}
+	skin   = Colour{150, 110, 155}
 )
 
+// Wave makes luma of the ground lighter by up to Most, with a period of 2π·Length metres.
+type Wave struct{ Most, Length float64 }
+
+// Waves of grass and tarmac.
+var (
+	GrassWave = Wave{24, 3}
+	TarWave   = Wave{12, 7}
+)
+
+func (w Wave) at(along float64) byte { return byte(w.Most * (1 + ir.Sin(along/w.Length)) / 2) }
+
+// Sky is the colour at an elevation: rows above the horizon, in heights of the picture.
+func Sky(elevation float64) Colour {
+	x := min(max(elevation, 0), 1)
+	return Colour{byte(210 - float64(90*x)), byte(135 + float64(25*x)), byte(124 - float64(14*x))}
+}
+
 // fill paints columns from up to to of a row; a chroma sample has the colour of the even row and of the pair's columns.
-func (p Picture) fill(y int, from, to float64, c colour) {
+func (p Picture) fill(y int, from, to float64, c Colour) {
 	a, b := int(math.Round(min(max(from, 0), float64(p.Width)))), int(math.Round(min(max(to, 0), float64(p.Width))))
 	if y < 0 || y >= p.Height || a >= b {
 		return
@@ -77,7 +95,7 @@ func (p Picture) fill(y int, from, to float64, c colour) {
 }
 
 // ellipse around (x, y).
-func (p Picture) ellipse(x, y, rx, ry float64, c colour) {
+func (p Picture) ellipse(x, y, rx, ry float64, c Colour) {
 	for row := int(y - ry); row <= int(y+ry); row++ {
 		if d := (float64(row) - y) / ry; float64(d*d) < 1 {
 			half := float64(rx * math.Sqrt(1-float64(d*d)))
@@ -86,20 +104,59 @@ func (p Picture) ellipse(x, y, rx, ry float64, c colour) {
 	}
 }
 
-// The road: metres.
+// The road, in metres.
 const (
-	cameraHeight = 1.22
+	CameraHeight = 1.22
+	LineWidth    = .15
+	Dash, Period = 4., 12. // of the own lane's lines
+	RoadHalf     = 2.      // lanes from the centre of the own one to the edge of the tarmac
+	SolidLine    = 1.5     // lanes from there to the lines that are not dashed: left yellow, right white
 	lane         = 3.7
-	lineWidth    = .15
-	dash, period = 4., 12.
 )
 
-// scene is where things are at a time.
-type scene struct{ travelled, curvature, offset, lead, leadOffset float64 }
+// Scene is what cameras see at a moment. Lengths are in metres.
+type Scene struct {
+	Travelled float64                     // along the road
+	Lane      float64                     // how wide one is
+	Centre    func(ahead float64) float64 // where the middle of the own lane is there, right of the camera's axis
+	Cars      []Car                       // the farthest first
+}
 
-func sceneAt(frame int) scene {
+// Car is a car ahead.
+type Car struct {
+	Ahead float64 // of the camera, its rear
+	Right float64 // of the camera's axis, its middle
+}
+
+// Box is a part of a car's rear: from left to right of its middle, and from bottom to top above the ground.
+type Box struct {
+	Left, Right, Bottom, Top float64
+	Colour                   Colour
+}
+
+// Rear is what is seen of a car: body, window, lights and wheels, those behind others first.
+var Rear = []Box{
+	{-.9, .9, .3, 1.45, Red},
+	{-.7, .7, .9, 1.35, Dark},
+	{-.85, -.6, .6, .8, Light},
+	{.6, .85, .6, .8, Light},
+	{-.85, -.55, 0, .3, Dark},
+	{.55, .85, 0, .3, Dark},
+}
+
+// motion is where things are at a time of the drive.
+type motion struct{ travelled, curvature, offset, lead, leadOffset float64 }
+
+func motionAt(frame int) motion {
 	t := float64(frame) / Rate
-	return scene{travelled: travelled(t), curvature: wave(.002, .25, t), offset: wave(.3, .4, t), lead: 30 + wave(12, .3, t), leadOffset: wave(.4, .7, t)}
+	return motion{travelled: travelled(t), curvature: wave(.002, .25, t), offset: wave(.3, .4, t), lead: 30 + wave(12, .3, t), leadOffset: wave(.4, .7, t)}
+}
+
+// SceneAt is the scene in a frame of the drive.
+func SceneAt(frame int) Scene {
+	m := motionAt(frame)
+	centre := func(z float64) float64 { return m.offset + float64(m.curvature*z*z/2) }
+	return Scene{Travelled: m.travelled, Lane: lane, Centre: centre, Cars: []Car{{m.lead, centre(m.lead) + m.leadOffset}}}
 }
 
 // travelled is the integral of the speed.
@@ -113,69 +170,67 @@ func speedAt(t float64) float64 { return 25 + wave(3, .2, t) }
 // Motion is how the car moves in a frame: its speed in m/s, and the curvature of its path in 1/m, positive to the right.
 func Motion(frame int) (speed, curvature float64) {
 	t := float64(frame) / Rate
-	return speedAt(t), sceneAt(frame).curvature
+	return speedAt(t), motionAt(frame).curvature
 }
 
-// center of the own lane, metres to the right of the camera, at a distance.
-func (s scene) center(z float64) float64 { return s.offset + float64(s.curvature*z*z/2) }
-
-// ahead is the pixel at which a camera that is mounted so sees what lies straight ahead, far away. Roll is not drawn.
-func (c Camera) ahead(rpy [3]float64) (x, y float64) {
+// Ahead is the pixel at which a camera that is mounted so sees what lies straight ahead, far away. Roll is not drawn.
+func (c Camera) Ahead(rpy [3]float64) (x, y float64) {
 	tan := func(a float64) float64 { return ir.Sin(a) / ir.Cos(a) }
 	return float64(float64(c.Width)/2) + float64(c.Focal*tan(rpy[2])), float64(float64(c.Height)/2) - float64(c.Focal*tan(rpy[1]))
 }
 
-// Draw is what a camera sees of the road in a frame.
-func (c Camera) Draw(frame int) Picture {
-	p, s := c.picture(), sceneAt(frame)
-	right, horizon := c.ahead(At(frame).RPY)
+// Draw is what a camera sees of the road in a frame of the drive.
+func (c Camera) Draw(frame int) Picture { return c.See(SceneAt(frame), At(frame).RPY) }
+
+// See is what a camera sees of a scene that is mounted so: roll, pitch and yaw in radians.
+func (c Camera) See(s Scene, rpy [3]float64) Picture {
+	p := c.picture()
+	right, horizon := c.Ahead(rpy)
 	for y := range c.Height {
 		down := float64(y) + .5 - horizon
 		if down <= 0 {
-			sky := min(max(-down/float64(c.Height), 0), 1)
-			p.fill(y, 0, float64(c.Width), colour{byte(210 - float64(90*sky)), byte(135 + float64(25*sky)), byte(124 - float64(14*sky))})
+			p.fill(y, 0, float64(c.Width), Sky(-down/float64(c.Height)))
 			continue
 		}
-		z := cameraHeight * c.Focal / down
+		z := CameraHeight * c.Focal / down
 		scale := c.Focal / z // pixels a metre
-		mid := right + float64(scale*s.center(z))
-		along := z + s.travelled
-		field := grass
-		field[0] += byte(24 * (1 + ir.Sin(along/3)) / 2)
+		mid := right + float64(scale*s.Centre(z))
+		along := z + s.Travelled
+		field := Grass
+		field[0] += GrassWave.at(along)
 		p.fill(y, 0, float64(c.Width), field)
-		tarmac := tar
-		tarmac[0] += byte(12 * (1 + ir.Sin(along/7)) / 2)
-		p.fill(y, mid-float64(2*lane*scale), mid+float64(2*lane*scale), tarmac)
-		line := func(x float64, c colour) {
-			half, at := max(float64(lineWidth*scale/2), .5), mid+float64(x*scale)
+		tarmac := Tar
+		tarmac[0] += TarWave.at(along)
+		p.fill(y, mid-float64(RoadHalf*s.Lane*scale), mid+float64(RoadHalf*s.Lane*scale), tarmac)
+		line := func(lanes float64, c Colour) {
+			half, at := max(float64(LineWidth*scale/2), .5), mid+float64(lanes*s.Lane*scale)
 			p.fill(y, at-half, at+half, c)
 		}
-		line(-1.5*lane, yellow)
-		line(1.5*lane, white)
-		if math.Mod(along, period) < dash {
-			line(-.5*lane, white)
-			line(.5*lane, white)
+		line(-SolidLine, Yellow)
+		line(SolidLine, White)
+		if math.Mod(along, Period) < Dash {
+			line(-.5, White)
+			line(.5, White)
 		}
 	}
-	s.car(p, c, right, horizon)
+	for _, car := range s.Cars {
+		car.draw(p, c, right, horizon)
+	}
 	return p
 }
 
-// car draws the car ahead: body, window, lights and wheels.
-func (s scene) car(p Picture, c Camera, right, horizon float64) {
-	scale := c.Focal / s.lead
-	x, ground := right+float64(scale*(s.center(s.lead)+s.leadOffset)), horizon+float64(cameraHeight*scale)
-	box := func(left, rightOf, bottom, top float64, c colour) { // metres from the middle and above the ground
-		for y := int(ground - float64(top*scale)); y < int(ground-float64(bottom*scale)); y++ {
-			p.fill(y, x+float64(left*scale), x+float64(rightOf*scale), c)
+// draw paints a car. One that is not ahead of the camera is not seen.
+func (car Car) draw(p Picture, c Camera, right, horizon float64) {
+	if car.Ahead <= 0 {
+		return
+	}
+	scale := c.Focal / car.Ahead
+	x, ground := right+float64(scale*car.Right), horizon+float64(CameraHeight*scale)
+	for _, b := range Rear {
+		for y := int(ground - float64(b.Top*scale)); y < int(ground-float64(b.Bottom*scale)); y++ {
+			p.fill(y, x+float64(b.Left*scale), x+float64(b.Right*scale), b.Colour)
 		}
 	}
-	box(-.9, .9, .3, 1.45, red)
-	box(-.7, .7, .9, 1.35, dark)
-	box(-.85, -.6, .6, .8, light)
-	box(.6, .85, .6, .8, light)
-	box(-.85, -.55, 0, .3, dark)
-	box(.55, .85, 0, .3, dark)
 }
 
 // DrawDriver is what a driver camera sees: a face that moves, with eyes that blink.
@@ -183,15 +238,15 @@ func (c Camera) DrawDriver(frame int) Picture {
 	p, t := c.picture(), float64(frame)/Rate
 	w, h := float64(c.Width), float64(c.Height)
 	for y := range c.Height {
-		p.fill(y, 0, w, colour{byte(40 + 30*y/c.Height), 126, 130})
+		p.fill(y, 0, w, Colour{byte(40 + 30*y/c.Height), 126, 130})
 	}
 	x, y, r := float64(w*(.35+wave(.05, .9, t))), float64(h*(.45+wave(.03, 1.3, t))), float64(h*.18)
 	p.ellipse(x, y, float64(r*.8), r, skin)
 	open := max(.02, math.Abs(wave(.1, 2, t)))
 	for _, side := range []float64{-.3, .3} {
-		p.ellipse(x+float64((side+wave(.1, .5, t))*r), y-float64(.2*r), float64(.12*r), float64(open*r), dark)
+		p.ellipse(x+float64((side+wave(.1, .5, t))*r), y-float64(.2*r), float64(.12*r), float64(open*r), Dark)
 	}
-	p.ellipse(x, y+float64(.5*r), float64(.3*r), float64(.06*r), red)
+	p.ellipse(x, y+float64(.5*r), float64(.3*r), float64(.06*r), Red)
 	return p
 }
 

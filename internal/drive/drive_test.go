@@ -2,6 +2,7 @@ package drive
 
 import (
 	"image/png"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,12 +26,13 @@ func TestPictures(t *testing.T) {
 
 	// The window of the car ahead is where the camera's focal length puts it, and as wide.
 	for _, c := range []Camera{road, wide} {
-		p, s := c.Draw(25), sceneAt(25)
-		x, y := c.ahead(At(25).RPY)
-		scale := c.Focal / s.lead
-		row := p.Data[int(y+scale*(cameraHeight-1.1))*p.Stride:]
-		for side, want := range map[float64]byte{-.6: dark[0], .6: dark[0], -.8: red[0], .8: red[0]} {
-			require.Equal(t, want, row[int(x+scale*(s.center(s.lead)+s.leadOffset+side))], side)
+		p, s := c.Draw(25), SceneAt(25)
+		x, y := c.Ahead(At(25).RPY)
+		car := s.Cars[0]
+		scale := c.Focal / car.Ahead
+		row := p.Data[int(y+scale*(CameraHeight-1.1))*p.Stride:]
+		for side, want := range map[float64]byte{-.6: Dark[0], .6: Dark[0], -.8: Red[0], .8: Red[0]} {
+			require.Equal(t, want, row[int(x+scale*(car.Right+side))], side)
 		}
 	}
 }
@@ -38,7 +40,7 @@ func TestPictures(t *testing.T) {
 // What lies ahead is where the warp of this calibration looks for it: at the middle of openpilot's model frame.
 func TestAhead(t *testing.T) {
 	road, _ := Cameras(1)
-	x, y := road.ahead([3]float64{0, .02, -.01})
+	x, y := road.Ahead([3]float64{0, .02, -.01})
 	m := [9]float64{2.920338, .020602, 188.69759, .006637, 2.922581, 410.078533, .000011, .000022, .995891}
 	at := func(row int) float64 { return m[3*row]*256 + m[3*row+1]*47.6 + m[3*row+2] }
 	require.InDelta(t, at(0)/at(2), x, .1)
@@ -74,4 +76,16 @@ func TestWriteDirectory(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, road.Width, img.Bounds().Dx())
 	require.Equal(t, road.Draw(1).RGB().At(100, 90), img.At(100, 90))
+}
+
+// TestRoad_IsSeenFromBeside: the middle of the lane of a circle, by its closed form, from a car that is beside it and turned.
+func TestRoad_IsSeenFromBeside(t *testing.T) {
+	const k, offset, heading = .002, .7, .05
+	s := Road{Lane: 3.5, Curvature: func(float64) float64 { return k }}.Scene(30, offset, heading)
+	for _, z := range []float64{5, 20.25, 80} {
+		sin, cos := math.Sincos(heading)
+		require.InDelta(t, (offset+z*sin-k*z*z/2)/cos, s.Centre(z), 1e-9)
+	}
+	require.InDelta(t, (offset+700*math.Sin(heading)-k*600*600/2-k*600*100)/math.Cos(heading), s.Centre(700), 1e-6, "straight on")
+	require.Equal(t, 30., s.Travelled)
 }
