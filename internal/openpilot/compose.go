@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -16,7 +17,9 @@ import (
 const (
 	Frame     = "frame"     // the road camera's picture, or the driver camera's: bytes of NV12
 	WideFrame = "big_frame" // the wide camera's
-	Desire    = "desire"    // f32 [8]: 1 where a desire began
+	Planes    = "planes"    // u8 [cameras, planes, height, width] of a plane: what models see (Options.Planes)
+	OldPlanes = "state_frames"
+	Desire    = "desire" // f32 [8]: 1 where a desire began
 )
 
 // Options of a step.
@@ -26,6 +29,10 @@ type Options struct {
 	Largest runtime.NV12
 	// Sampling is nearest or linear; "": as modeld of the models' time does, nearest but for models with histories at the full rate.
 	Sampling string
+	// Planes says that pictures are given as the models see them, by who draws them: input planes stands for frames,
+	// transforms and camera, and nothing is warped. Where a model sees earlier pictures too, input state_frames has the
+	// planes of as many runs ago as Meta says (ir.DelayKey): who gives planes keeps them.
+	Planes bool
 }
 
 // Step is a graph. Inputs state_… keep what outputs next_state_… are, for as many runs as Meta says (ir.DelayKey).
@@ -135,6 +142,13 @@ func (p *part) input(name string) *ir.Value {
 
 func (p *part) has(name string) bool { return p.input(name) != nil }
 
+// Sees reports whether a file takes a road or wide camera's pictures, as driving models do, and their vision models.
+func Sees(m *onnx.Model) bool {
+	return slices.ContainsFunc(m.Proto.GetGraph().GetInput(), func(v *onnxpb.ValueInfoProto) bool {
+		return slices.Contains(pictures, v.GetName())
+	})
+}
+
 // sees reports whether the model takes pictures.
 func (p *part) sees() bool {
 	return slices.ContainsFunc(p.graph.Inputs, func(v *ir.Value) bool { return slices.Contains(pictures, v.Name) })
@@ -238,10 +252,15 @@ func (s *step) keep(name string, t ir.Type, delay int, next func(old *ir.Value) 
 	v := next(old)
 	v.Name = "next_" + old.Name
 	s.g.Outputs = append(s.g.Outputs, v)
-	if delay > 1 {
-		s.g.Meta[ir.DelayKey+old.Name] = strconv.Itoa(delay)
-	}
+	s.delay(old, delay)
 	return old
+}
+
+// delay says how many runs ago an input's value was made.
+func (s *step) delay(in *ir.Value, runs int) {
+	if runs > 1 {
+		s.g.Meta[ir.DelayKey+in.Name] = strconv.Itoa(runs)
+	}
 }
 
 // take appends a model whose inputs are fed.
@@ -254,6 +273,14 @@ func (s *step) take(p *part) {
 
 // frames adds the inputs with pictures of cameras, and what they show through matrices.
 func (s *step) frames(height, width int, attrs ir.Attrs, names ...string) *ir.Value {
+	s.Loop.Height, s.Loop.Width = height, width
+	if s.opt.Planes {
+		shape := []int{len(names), 1, height, width}
+		if luma := len(attrs.Ints("phases")) / 2; luma > 0 {
+			shape = []int{len(names), luma + 2, height / 2, width / 2}
+		}
+		return s.g.AddInput(Planes, ir.T(ir.Uint8, shape...))
+	}
 	l := s.opt.Largest
 	matrices := s.g.AddInput(runtime.TransformsInput, ir.T(ir.Float32, len(names), 3, 3))
 	format := s.g.AddInput(runtime.CameraInput, ir.T(ir.Int32, 4))
@@ -262,7 +289,7 @@ func (s *step) frames(height, width int, attrs ir.Attrs, names ...string) *ir.Va
 		inputs = append(inputs, s.g.AddInput(name, ir.T(ir.Uint8, l.Bytes())))
 		s.Loop.Frames = append(s.Loop.Frames, name)
 	}
-	s.Loop.Height, s.Loop.Width, s.Loop.Largest = height, width, l
+	s.Loop.Largest = l
 	s.Loop.Sampling = runtime.Nearest
 	if attrs["linear"] == true {
 		s.Loop.Sampling = runtime.Linear

@@ -138,36 +138,51 @@ func TestHistoriesAreThoseOfModeld(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, c.rule, s.Loop.Rule)
 			require.Equal(t, c.missed, s.Loop.Missed)
-			rng := rand.New(rand.NewPCG(1, 2))
-			m, past := newModeld(), map[string][]*ir.Array{} // new values of states, by state, newest last
-			for step := range 230 {
-				g, skips := s.Run, step%17 == 9
-				if skips {
-					g = s.Skip
-				}
-				in := draw(rng, g, past)
-				out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{})
-				require.NoError(t, err)
-				for name, a := range out {
-					if state, ok := strings.CutPrefix(name, "next_"); ok {
-						past[state] = append(past[state], a)
-					}
-				}
-				m.pictures = moved(m.pictures, out["next_state_frames"].Floats())
-				desire := make([]float64, 8)
-				if a := in[Desire]; a != nil {
-					desire = a.F
-				}
-				if !skips || c.missed == runtime.MissedMovesDesires {
-					m.desires = moved(m.desires, desire)
-				}
-				if skips {
-					continue
-				}
-				got := named(s, out)
-				m.check(t, step, c, got)
-			}
+			runAsModeld(t, c, s)
 		})
+		t.Run(c.name+", planes", func(t *testing.T) {
+			s, err := Compose(c.models(t), Options{Planes: true})
+			require.NoError(t, err)
+			require.Nil(t, s.Skip)
+			runAsModeld(t, c, s)
+		})
+	}
+}
+
+func runAsModeld(t *testing.T, c contract, s *Step) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	m, past := newModeld(), map[string][]*ir.Array{} // new values of states, by state, newest last
+	for step := range 230 {
+		g, skips := s.Run, s.Skip != nil && step%17 == 9
+		if skips {
+			g = s.Skip
+		}
+		in := draw(rng, g, past)
+		out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{})
+		require.NoError(t, err)
+		for name, a := range out {
+			if state, ok := strings.CutPrefix(name, "next_"); ok {
+				past[state] = append(past[state], a)
+			}
+		}
+		seen := out["next_"+OldPlanes]
+		if planes := in[Planes]; planes != nil { // who gives them keeps them
+			seen, past[OldPlanes] = planes, append(past[OldPlanes], planes)
+		}
+		m.pictures = moved(m.pictures, seen.Floats())
+		desire := make([]float64, 8)
+		if a := in[Desire]; a != nil {
+			desire = a.F
+		}
+		if !skips || c.missed == runtime.MissedMovesDesires {
+			m.desires = moved(m.desires, desire)
+		}
+		if skips {
+			continue
+		}
+		got := named(s, out)
+		m.check(t, step, c, got)
 	}
 }
 

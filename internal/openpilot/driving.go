@@ -170,7 +170,13 @@ func (s *step) see(p *part, every int) error {
 		s.by[in] = now
 		return s.err
 	}
-	old := s.keep("frames", now.Type, every, func(*ir.Value) *ir.Value { return now })
+	var old *ir.Value
+	if s.opt.Planes {
+		old = s.g.AddInput(OldPlanes, now.Type)
+		s.delay(old, every)
+	} else {
+		old = s.keep(strings.TrimPrefix(OldPlanes, "state_"), now.Type, every, func(*ir.Value) *ir.Value { return now })
+	}
 	for camera, list := range fed {
 		name := []string{"road", "wide"}[camera]
 		one := func(x *ir.Value) *ir.Value {
@@ -223,7 +229,7 @@ func (s *step) desire(p *part, in *ir.Value) error {
 // skip copies what a missed frame changes, before the models come: pictures, and in releases that moved them on first, desires.
 func (s *step) skip() {
 	s.Loop.Missed = runtime.MissedSkips
-	if !slices.ContainsFunc(s.g.Inputs, func(v *ir.Value) bool { return v.Name == "state_frames" }) {
+	if s.opt.Planes || !slices.ContainsFunc(s.g.Inputs, func(v *ir.Value) bool { return v.Name == OldPlanes }) {
 		s.Loop.Missed = runtime.MissedRuns
 		return
 	}
@@ -232,7 +238,7 @@ func (s *step) skip() {
 	if s.Loop.Rule == runtime.RuleOld || s.Loop.Rule == runtime.RuleCurvature {
 		s.Loop.Missed = runtime.MissedMovesDesires
 	} else {
-		g.Outputs = slices.DeleteFunc(g.Outputs, func(v *ir.Value) bool { return v.Name != "next_state_frames" })
+		g.Outputs = slices.DeleteFunc(g.Outputs, func(v *ir.Value) bool { return v.Name != "next_"+OldPlanes })
 	}
 	g.RemoveDead()
 	uses := g.Uses()

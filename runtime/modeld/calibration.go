@@ -126,6 +126,12 @@ func RoadOptics(width int) (focal, x, y float64) {
 	return float64(roadFocal * s), float64(modelX * s), float64(roadY * s)
 }
 
+// WideOptics are those of the picture that it has of the wide camera (sbigmodel).
+func WideOptics(width int) (focal, x, y float64) {
+	s := float64(width) / modelWidth
+	return float64(wideFocal * s), float64(modelX * s), float64(wideY * s)
+}
+
 // Warps returns the matrices that map pixels of a model's frame, width pixels wide, to those of the road and wide camera, by rows:
 // K_cam·V·R·(K_model·V)⁻¹ (get_warp_matrix in openpilot's common/transformations/model.py), where V turns x forward, y right, z down
 // into x right, y down, z forward. Those of chroma are half as large.

@@ -60,7 +60,7 @@ func Drive(s *runtime.Session) (*Driving, error) {
 		return nil, err
 	}
 	m := &Driving{loop: loop{session: s, program: p}}
-	m.commands.rule = commandRules[p.Loop.Rule]
+	m.commands.rule = RuleOf(p.Loop.Rule)
 	if err := m.begin(drivingInputs); err != nil {
 		return nil, err
 	}
@@ -71,9 +71,6 @@ const desireInput = "desire"
 
 // drivingInputs are the inputs that a step fills from Inputs, besides pictures, and how many numbers they have.
 var drivingInputs = map[string]int{desireInput: desires, "traffic_convention": 2, "action_t": 2, "lateral_control_params": 2}
-
-// commandRules are those of the programs' rules. That of 0.9.x was not seen: it is taken to be that of the release behind it.
-var commandRules = map[string]commandRule{runtime.RuleOld: rule0100, runtime.RuleCurvature: rule0100, runtime.RulePlan: rule0103, runtime.RuleAction: rule2026}
 
 // loopOf reports programs that are no step of a kind.
 func loopOf(p *runtime.Program, kind string) error {

@@ -83,21 +83,21 @@ func TestCommandsByHand(t *testing.T) {
 	zero := func(float64) float64 { return 0 }
 	steady := path(func(t float64) float64 { return 10 + t }, zero)
 	steady.Acceleration[0][0] = 1
-	a, stands := commandRule{}.accelerate(steady, .5)
+	a, stands := CommandRule{}.accelerate(steady, .5)
 	require.InDelta(t, 1, a, 1e-9)
 	require.False(t, stands)
 	growing := path(func(t float64) float64 { return 10 + t*t/2 }, zero)
 	for _, c := range []struct {
-		rule commandRule
+		rule CommandRule
 		t, a float64
-	}{{commandRule{}, .5, .505371}, {commandRule{}, .2, .209656}, {rule2026, .2, .309601}} {
+	}{{CommandRule{}, .5, .505371}, {CommandRule{}, .2, .209656}, {rule2026, .2, .309601}} {
 		a, _ := c.rule.accelerate(growing, c.t)
 		require.InDelta(t, c.a, a, 1e-6)
 	}
 	turning := path(zero, func(t float64) float64 { return .02 * t })
 	turning.OrientationRate[0][2] = .02
-	require.InDelta(t, .001, commandRule{}.steer(turning, 20, .25), 1e-9)
-	require.InDelta(t, .02, commandRule{}.steer(turning, .5, .25), 1e-9, "slower than 1 m/s counts as 1")
+	require.InDelta(t, .001, CommandRule{}.steer(turning, 20, .25), 1e-9)
+	require.InDelta(t, .02, CommandRule{}.steer(turning, .5, .25), 1e-9, "slower than 1 m/s counts as 1")
 	for tau, alpha := range map[float64]float64{.3: .153518, .1: .393469, 0: 1} {
 		var last float64
 		require.InDelta(t, alpha, smooth(&last, 1, tau), 1e-6)
@@ -136,7 +136,7 @@ func TestCommandsOfADriveAreTheTwins(t *testing.T) {
 		flat, outs, ins = append(flat, out.Plan.OrientationRate[0][2]), append(outs, out), append(ins, in)
 	}
 	want := twin(t, "commands", arrays{"drive.frames": flat}, len(flat)/60)
-	for name, rule := range map[string]commandRule{"0.10.0": rule0100, "0.10.3": rule0103, "2026": rule2026} {
+	for name, rule := range map[string]CommandRule{"0.10.0": rule0100, "0.10.3": rule0103, "2026": rule2026} {
 		c := commands{rule: rule}
 		list := want["drive."+name]
 		require.Len(t, list, 180)

@@ -29,6 +29,14 @@ const maxExponent = 11
 // PlanColumns are those of a plan: position, velocity, acceleration, orientation and its rate, 3 each.
 const PlanColumns = 15
 
+// First columns of a plan's parts, of which each has three: x, y, z, or roll, pitch, yaw.
+const (
+	PlanVelocity        = 3
+	PlanAcceleration    = 6
+	PlanOrientation     = 9
+	PlanOrientationRate = 12
+)
+
 // Lengths of the parts.
 const (
 	planLength    = 2 * Points * PlanColumns
