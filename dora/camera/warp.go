@@ -32,6 +32,11 @@ func (l Look) Bytes() int {
 // Warp looks at a camera's picture through a homography, which maps pixels of a model's picture to the camera's (modeld.Calibration.Warps), and writes what
 // the model sees. It computes what the operator WarpFrame computes, bit for bit. The picture must be whole.
 func (l Look) Warp(planes []byte, p modeld.Picture, matrix [9]float32) {
+	l.WarpFrom(planes, p, matrix, 0, 0)
+}
+
+// WarpFrom is Warp of a look that begins at another column and row of the model's picture than its first, both even.
+func (l Look) WarpFrom(planes []byte, p modeld.Picture, matrix [9]float32, column, row int) {
 	stride, uv := p.Stride, p.UV
 	if stride == 0 {
 		stride = p.Width
@@ -41,18 +46,18 @@ func (l Look) Warp(planes []byte, p modeld.Picture, matrix [9]float32) {
 	}
 	luma := view{data: p.Data, width: p.Width, height: p.Height, stride: stride, step: 1, fill: l.Fill}
 	if len(l.Phases) == 0 {
-		luma.warp(planes[:l.Width*l.Height], matrix, l.Width, 1, 0, 0, l.Linear)
+		luma.warp(planes[:l.Width*l.Height], matrix, l.Width, 1, row, column, l.Linear)
 		return
 	}
 	w, h := l.Width/2, l.Height/2
 	count := len(l.Phases) / 2
 	for k := range count {
-		luma.warp(planes[k*w*h:(k+1)*w*h], matrix, w, 2, l.Phases[2*k], l.Phases[2*k+1], l.Linear)
+		luma.warp(planes[k*w*h:(k+1)*w*h], matrix, w, 2, l.Phases[2*k]+row, l.Phases[2*k+1]+column, l.Linear)
 	}
 	half := ir.ChromaMatrix(matrix, l.Linear)
 	for k := range 2 {
 		chroma := view{data: p.Data[uv+k:], width: p.Width / 2, height: p.Height / 2, stride: stride, step: 2, fill: l.Fill}
-		chroma.warp(planes[(count+k)*w*h:(count+k+1)*w*h], half, w, 1, 0, 0, l.Linear)
+		chroma.warp(planes[(count+k)*w*h:(count+k+1)*w*h], half, w, 1, row/2, column/2, l.Linear)
 	}
 }
 

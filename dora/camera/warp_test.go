@@ -127,3 +127,20 @@ func BenchmarkWarp(b *testing.B) {
 		})
 	}
 }
+
+// TestWarpFrom_IsAPartOfALargerLook: a look that begins elsewhere sees the same pixels, luma and chroma.
+func TestWarpFrom_IsAPartOfALargerLook(t *testing.T) {
+	p := noise(96, 60, 128, 64)
+	whole, part := Driving(64, 32, false), Driving(20, 12, false)
+	for i, m := range matrices(t, p, 64) {
+		want, got := make([]byte, whole.Bytes()), make([]byte, part.Bytes())
+		whole.Warp(want, p, m)
+		part.WarpFrom(got, p, m, 30, 8)
+		for plane := range 6 {
+			for y := range 6 {
+				from := plane*32*16 + (4+y)*32 + 15
+				require.Equal(t, want[from:from+10], got[plane*60+10*y:plane*60+10*y+10], "matrix %d, plane %d, row %d", i, plane, y)
+			}
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/memory"
+	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // pictures are the warped frames of a segment in a file: decoded once, in their order, since a video has no index. A frame is what the model sees of the road and
@@ -104,33 +105,41 @@ type decoder struct {
 // lag is how many frames the cameras' files may be apart.
 const lag = 8
 
-// picture is what the model sees at a moment: road, then wide, or the driver.
-func (d *decoder) picture(m *moment) ([]byte, error) {
-	wide := m.Wide
-	if wide < 0 {
-		wide = m.Road
+// pair is the pictures of road and wide camera at a moment, or twice the driver camera's.
+func (d *decoder) pair(m *moment) (road, wide modeld.Picture, err error) {
+	number := m.Wide
+	if number < 0 {
+		number = m.Road
 	}
-	for ; d.at <= max(m.Road, wide); d.at++ {
-		road, other := d.frames.next()
-		if road.err != nil && other.err != nil {
-			return nil, ended(road.err)
+	for ; d.at <= max(m.Road, number); d.at++ {
+		one, other := d.frames.next()
+		if one.err != nil && other.err != nil {
+			return road, wide, ended(one.err)
 		}
-		d.roads[d.at], d.wides[d.at] = road, other
+		d.roads[d.at], d.wides[d.at] = one, other
 		delete(d.roads, d.at-lag)
 		delete(d.wides, d.at-lag)
 	}
 	first, known := d.roads[m.Road]
-	second, too := d.wides[wide]
+	second, too := d.wides[number]
 	if !known || !too {
-		return nil, fmt.Errorf("the wide camera's is number %d: the cameras' files do not fit", wide)
+		return road, wide, fmt.Errorf("the wide camera's is number %d: the cameras' files do not fit", number)
 	}
 	if m.Wide < 0 {
 		second = first
 	}
 	if err := cmp.Or(first.err, second.err); err != nil {
-		return nil, ended(err)
+		return road, wide, ended(err)
 	}
-	road, other := first.picture, second.picture
+	return first.picture, second.picture, nil
+}
+
+// picture is what the model sees at a moment: road, then wide, or the driver.
+func (d *decoder) picture(m *moment) ([]byte, error) {
+	road, other, err := d.pair(m)
+	if err != nil {
+		return nil, err
+	}
 	look := d.contract.look
 	if d.contract.rule != "" {
 		matrix, err := d.t.driverMatrix(road, d.contract, m)

@@ -25,6 +25,7 @@ type Synthesis struct {
 	Seed          uint64
 	Width, Height int  // of the cameras' pictures, even; 240 × 150 by default
 	Driver        bool // the driver camera too
+	Middle        bool // the car keeps to the middle of its lane, on a winding road without other cars
 	Video         bool // cameras as .hevc, by ffmpeg; else as directories of .npz files
 	Camera        camera.Options
 }
@@ -88,6 +89,14 @@ func (s *Synthesis) eyes() (road, wide drive.Camera) {
 	return drive.Camera{Focal: float64(2648 * by), Width: s.Width, Height: s.Height}, drive.Camera{Focal: float64(567 * by), Width: s.Width, Height: s.Height}
 }
 
+// scene is what a camera sees in each frame.
+func (s *Synthesis) scene(c drive.Camera) func(frame int) drive.Picture {
+	if s.Middle {
+		return c.DrawMiddle
+	}
+	return c.Draw
+}
+
 // segment writes one: from is its first frame on the drive, done how many the route had before.
 func (s *Synthesis) segment(ctx context.Context, dir string, number, from, done, count int) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -104,7 +113,7 @@ func (s *Synthesis) segment(ctx context.Context, dir string, number, from, done,
 	if err != nil {
 		return err
 	}
-	l := &scribe{w: w, driver: s.Driver}
+	l := &scribe{w: w, driver: s.Driver, middle: s.Middle}
 	l.begin(number)
 	for i := range count {
 		l.frame(from+i, uint32(done+i), uint32(i), int32(number))
@@ -116,7 +125,7 @@ func (s *Synthesis) segment(ctx context.Context, dir string, number, from, done,
 // videos films a segment in HEVC.
 func (s *Synthesis) videos(ctx context.Context, dir string, from, count int) error {
 	road, wide := s.eyes()
-	films := map[string]func(int) drive.Picture{"fcamera.hevc": road.Draw, "ecamera.hevc": wide.Draw}
+	films := map[string]func(int) drive.Picture{"fcamera.hevc": s.scene(road), "ecamera.hevc": s.scene(wide)}
 	if s.Driver {
 		films["dcamera.hevc"] = wide.DrawDriver
 	}
@@ -131,7 +140,8 @@ func (s *Synthesis) videos(ctx context.Context, dir string, from, count int) err
 // frames films a segment in directories of arrays.
 func (s *Synthesis) frames(ctx context.Context, dir string, from, count int) error {
 	road, wide := s.eyes()
-	films := map[route.Role]map[string]func(int) drive.Picture{route.RoadCamera: {"road": road.Draw, "wide": wide.Draw}}
+	films := map[route.Role]map[string]func(int) drive.Picture{
+		route.RoadCamera: {"road": s.scene(road), "wide": s.scene(wide)}}
 	if s.Driver {
 		films[route.DriverCamera] = map[string]func(int) drive.Picture{"driver": wide.DrawDriver}
 	}
@@ -170,6 +180,7 @@ func drawn(draw func(frame int) drive.Picture, from, count int) iter.Seq[modeld.
 type scribe struct {
 	w      *route.Writer
 	driver bool // there is a driver camera
+	middle bool // as Synthesis has it
 	time   uint64
 	err    error
 }
@@ -199,6 +210,9 @@ func (l *scribe) frame(on int, id, inFile uint32, segment int32) {
 	l.time = sof - framePeriod/2
 	in := drive.At(on)
 	speed, curvature := drive.Motion(on)
+	if l.middle {
+		_, speed, curvature = drive.MiddleAt(on)
+	}
 	if id%5 == 0 || inFile == 0 { // 4 Hz
 		l.write(route.KindLiveCalibration, &route.LiveCalibration{CalStatus: route.Calibrated, CalPerc: 100, RPYCalib: floats(in.RPY), Height: []float32{modeld.CameraHeight}})
 		l.write(route.KindLiveDelay, &route.LiveDelay{LateralDelay: 0.25})

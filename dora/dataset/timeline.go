@@ -24,6 +24,7 @@ type moment struct {
 	SOF        uint64
 	Known      bool // a valid calibration
 	RPY        [3]float64
+	Height     float64 `json:",omitempty"` // of the camera above the road, m; 0: nothing was said of it
 	Speed      float64
 	Desire     int // -1: nothing was said of it yet
 	RightHand  bool
@@ -234,6 +235,9 @@ func (n *now) take(e *message) (err error) {
 				n.state.RPY[i] = float64(x)
 				n.state.Known = n.state.Known && !math.IsNaN(n.state.RPY[i]) && !math.IsInf(n.state.RPY[i], 0)
 			}
+			if len(m.Height) > 0 && m.Height[0] > 0 && m.Height[0] < 10 {
+				n.state.Height = float64(m.Height[0])
+			}
 		}
 	case route.KindCameraOdometry:
 		var m route.CameraOdometry
@@ -375,6 +379,7 @@ func (n *now) join() {
 	}
 	for i := range n.Moments[:first] {
 		n.Moments[i].Known, n.Moments[i].RPY = n.Moments[first].Known, n.Moments[first].RPY
+		n.Moments[i].Height = n.Moments[first].Height
 	}
 }
 

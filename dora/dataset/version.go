@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-//go:embed cameras.go contract.go driver.go pictures.go poses.go rotation.go segment.go timeline.go
+//go:embed cameras.go contract.go drive.go driver.go pictures.go poses.go rotation.go segment.go timeline.go
 var source embed.FS
 
 // codeVersion is a digest of the code that makes what the cache keeps of a segment, and of the cameras and warps that

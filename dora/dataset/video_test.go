@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +18,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// TestVideosShowWhatDirectoriesOfFramesShow, nearly: HEVC loses a little. One that is cut off gives the samples before.
+// TestVideosShowWhatDirectoriesOfFramesShow, nearly: HEVC loses a little, far less than separates a sample from the next. A
+// video that is cut off gives the samples before.
 func TestVideosShowWhatDirectoriesOfFramesShow(t *testing.T) {
 	if !(camera.Options{}).HasFFmpeg() {
 		python := os.Getenv("SPARK_PYTHON")
@@ -40,22 +42,34 @@ func TestVideosShowWhatDirectoriesOfFramesShow(t *testing.T) {
 	none := func(text string) { t.Error(text) }
 	a, b := open(frames, none), open(videos, none)
 	require.Equal(t, a.Len(), b.Len())
+	var shown, wanted []*Sample
 	for i := range a.Len() {
 		x, err := a.Sample(ctx, i)
 		require.NoError(t, err)
 		y, err := b.Sample(ctx, i)
 		require.NoError(t, err)
 		assert.Equal(t, x.Key, y.Key)
-		for _, name := range []string{"img", "big_img"} {
-			mean := 0.0
-			for k, p := range x.Inputs[name] {
-				d := float64(p) - float64(y.Inputs[name][k])
-				mean += d * d / float64(len(x.Inputs[name]))
+		wanted, shown = append(wanted, x), append(shown, y)
+	}
+	for _, name := range []string{"img", "big_img"} {
+		worst, least := 0.0, math.Inf(1)
+		for i, y := range shown {
+			for k := max(i-1, 0); k <= min(i+1, len(wanted)-1); k++ {
+				mean := 0.0
+				for p, v := range wanted[k].Inputs[name] {
+					d := float64(v) - float64(y.Inputs[name][p])
+					mean += d * d / float64(len(y.Inputs[name]))
+				}
+				if k == i {
+					worst = max(worst, mean)
+				} else {
+					least = min(least, mean)
+				}
 			}
-			assert.Less(t, mean, 60.0, "%s of sample %d: mean squared difference of levels", name, i)
-			other := x.Inputs[name][len(x.Inputs[name])/2:]
-			assert.NotEqual(t, other, x.Inputs[name][:len(other)], "the drive moves")
 		}
+		t.Logf("%s: mean squared difference of levels: at most %.1f, of the sample before or after at least %.1f", name, worst, least)
+		assert.Less(t, worst, 10.0, name)
+		assert.Greater(t, least, 10*worst, name)
 	}
 	r := b.(*routes)
 	path := videos + "/" + strings.TrimPrefix(r.segments[0].name, "0123456789abcdef|") + "/fcamera.hevc"

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 
 	"github.com/gofrs/flock"
+
+	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
 // entryID is what an entry is found by: a digest of the program and the kind of device, the sample's key and its inputs.
@@ -156,14 +158,14 @@ func (c *cache) scan() error {
 	for _, k := range numbers {
 		s := c.segments[k]
 		if s == nil {
-			file, err := os.OpenFile(c.path(k), os.O_RDWR, 0)
+			file, err := memory.OpenRegularFor(c.path(k), os.O_RDWR, 0)
 			if errors.Is(err, os.ErrNotExist) {
 				continue // it has just gone
 			}
 			if err != nil {
 				return err
 			}
-			s = &segment{file: file}
+			s = &segment{file: file.File}
 			c.segments[k] = s
 		}
 		if err := s.scan(func(id entryID, offset int64, bytes int) { c.at[id] = place{k, offset, bytes} }); err != nil {
@@ -203,8 +205,12 @@ func (c *cache) get(id entryID, numbers int) (x []float32, damaged bool) {
 	if c.off || !ok {
 		return nil, false
 	}
+	if p.bytes != 4*numbers { // a header may name any length
+		delete(c.at, id)
+		return nil, true
+	}
 	x, err := c.segments[p.segment].read(id, p.offset, p.bytes)
-	if err != nil || len(x) != numbers {
+	if err != nil {
 		delete(c.at, id)
 		return nil, true
 	}
@@ -228,7 +234,15 @@ func (c *cache) put(entries []entry) {
 
 // append writes entries behind what is there, under the lock.
 func (c *cache) append(entries []entry) (err error) {
-	lock := flock.New(filepath.Join(c.dir, lockName), flock.SetPermissions(0o666))
+	path := filepath.Join(c.dir, lockName)
+	file, err := memory.OpenRegularFor(path, os.O_CREATE|os.O_RDONLY, 0o666) // locking a FIFO would wait for its writer
+	if err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	lock := flock.New(path, flock.SetPermissions(0o666))
 	if err := lock.Lock(); err != nil {
 		return fmt.Errorf("locking %s: %w", lock.Path(), err)
 	}
@@ -283,11 +297,11 @@ func (c *cache) room(bytes int64) (int, error) {
 		}
 	}
 	if c.segments[last] == nil {
-		file, err := os.OpenFile(c.path(last), os.O_CREATE|os.O_RDWR, 0o666)
+		file, err := memory.OpenRegularFor(c.path(last), os.O_CREATE|os.O_RDWR, 0o666)
 		if err != nil {
 			return 0, err
 		}
-		c.segments[last] = &segment{file: file}
+		c.segments[last] = &segment{file: file.File}
 	}
 	return last, nil
 }

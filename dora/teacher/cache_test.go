@@ -2,7 +2,9 @@ package teacher
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -10,11 +12,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/hostile"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -308,4 +312,43 @@ func TestWritersTakeTurns(t *testing.T) {
 	}
 	_, had := cached(t, dir, 1<<20, list...)
 	assert.Equal(t, len(list), had)
+}
+
+// FIFOs and devices in place of the cache's files turn it off with one warning: nothing waits for them or writes to them.
+func TestCache_RefusesWhatIsNoFile(t *testing.T) {
+	fifo := func(path string) error { return syscall.Mkfifo(path, 0o666) }
+	device := func(path string) error { return os.Symlink("/dev/zero", path) }
+	for name, put := range map[string]func(path string) error{"FIFO": fifo, "device": device} {
+		for _, file := range []string{fmt.Sprintf(segmentPattern, 1), lockName} {
+			t.Run(name+" as "+file, func(t *testing.T) {
+				dir := t.TempDir()
+				require.NoError(t, put(filepath.Join(dir, file)))
+				var warnings []string
+				c := openCache(dir, 1<<20, "program", func(s string) { warnings = append(warnings, s) })
+				c.put([]entry{numbersOf(1)})
+				require.NoError(t, c.close())
+				require.Len(t, warnings, 1)
+				require.Contains(t, warnings[0], filepath.Join(dir, file)+": not a regular file: give a file")
+			})
+		}
+	}
+}
+
+// A header with a right checksum names a length that only a file with holes has.
+func TestCache_TakesNoMoreThanAnEntryHas(t *testing.T) {
+	dir := t.TempDir()
+	e := numbersOf(1)
+	h := record(e.id, nil)
+	const size = 1 << 36
+	binary.LittleEndian.PutUint64(h[40:], size)
+	binary.LittleEndian.PutUint32(h[52:], crc32.Checksum(h[:52], castagnoli))
+	path := filepath.Join(dir, fmt.Sprintf(segmentPattern, 1))
+	require.NoError(t, os.WriteFile(path, h, 0o666))
+	require.NoError(t, os.Truncate(path, headerBytes+size))
+	c, _ := cached(t, dir, 1<<20)
+	hostile.Bounded(t, 0, 0, func() {
+		x, damaged := c.get(e.id, len(e.numbers))
+		require.Nil(t, x)
+		require.True(t, damaged)
+	})
 }

@@ -38,6 +38,7 @@ type dataFlags struct {
 	Width      int    `help:"Of the cameras' pictures, in pixels; default 240." placeholder:"N"`
 	Height     int    `help:"Likewise; default 150." placeholder:"N"`
 	Driver     bool   `help:"Write a driver camera too."`
+	Middle     bool   `help:"Keep to the middle of the lane of a winding road, without other cars."`
 	Video      bool   `help:"Write the cameras as HEVC, by ffmpeg, instead of directories of arrays."`
 	Quiet      bool   `short:"q" help:"Print nothing of what was written, and no progress."`
 }
@@ -51,7 +52,8 @@ func (f *dataFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	case f.Synthesise == "":
 		return errors.New("--check DIR reads data, --synthesise DIR writes some: give one of them")
 	}
-	s := dataset.Synthesis{Routes: f.Routes, Seconds: f.Seconds, Seed: f.Seed, Width: f.Width, Height: f.Height, Driver: f.Driver, Video: f.Video}
+	s := dataset.Synthesis{Routes: f.Routes, Seconds: f.Seconds, Seed: f.Seed, Width: f.Width, Height: f.Height,
+		Driver: f.Driver, Middle: f.Middle, Video: f.Video}
 	if entries, err := os.ReadDir(f.Synthesise); err == nil && len(entries) > 0 {
 		return fmt.Errorf("--synthesise %s: it is not empty: choose another directory", f.Synthesise)
 	}
