@@ -137,12 +137,17 @@ func TestADeviceThatIsTooSmallSaysWhatFits(t *testing.T) {
 	require.NoError(t, err)
 	file, err := onnx.Decode("policy.onnx", src.ONNX)
 	require.NoError(t, err)
+	steps := map[[2]int]*Step{} // by batch and memory
 	open := func(batch, memory int, device func(all, arena int) int) (arena int, err error) {
-		m, err := Open(file, onnx.ImportOptions{Batch: batch})
-		require.NoError(t, err)
-		s, err := NewStep(context.Background(), m, trained(t, m, InitOptions{Rank: 2}), StepOptions{Precision: "fp16", Memory: memory})
-		if err != nil {
-			return 0, err
+		s := steps[[2]int{batch, memory}]
+		if s == nil {
+			m, err := Open(file, onnx.ImportOptions{Batch: batch})
+			require.NoError(t, err)
+			a := trained(t, m, InitOptions{Rank: 2})
+			if s, err = NewStep(context.Background(), m, a, StepOptions{Precision: "fp16", Memory: memory}); err != nil {
+				return 0, err
+			}
+			steps[[2]int{batch, memory}] = s
 		}
 		arena = s.Program.Variants[0].ArenaBytes
 		d, err := emu.Open(emu.Options{Memory: device(s.Program.Memory(&s.Program.Variants[0]), arena)})
