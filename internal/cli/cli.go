@@ -55,10 +55,12 @@ func (f Failure) Error() string { return string(f) }
 var ErrInterrupted = errors.New("interrupted")
 
 // Main parses the arguments into a struct of kong flags, calls run with a context that ends on an interrupt, prints its
-// error and returns the exit code. --help prints the flags instead. The name is what was typed: spark-compile or spark compile.
+// error and returns the exit code. A second interrupt ends the process at once. --help prints the flags instead. The
+// name is what was typed: spark-compile or spark compile.
 func Main(flags any, name, summary string, args []string, stdout, stderr io.Writer, run func(context.Context) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // signals are the system's again
 	help := false
 	var about about
 	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(name), kong.Embed(&about), kong.Exit(func(int) { help = true }))

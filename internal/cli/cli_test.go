@@ -1,16 +1,19 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -56,6 +59,45 @@ func interrupted(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// stubborn names this test in a process that does not end on an interrupt.
+const stubborn = "SPARK_TEST_STUBBORN"
+
+// TestMain_ASecondInterruptEndsAtOnce, in a process of its own, whatever the command does.
+func TestMain_ASecondInterruptEndsAtOnce(t *testing.T) {
+	if os.Getenv(stubborn) != "" {
+		Main(&struct{}{}, "tool", "", nil, os.Stdout, os.Stderr, func(ctx context.Context) error {
+			fmt.Println("runs")
+			<-ctx.Done()
+			fmt.Println("stops")
+			select {}
+		})
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", t.Name())
+	cmd.Env = append(os.Environ(), stubborn+"=1")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	for _, line := range []string{"runs", "stops"} {
+		require.True(t, lines.Scan())
+		require.Equal(t, line, lines.Text())
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, syscall.SIGINT, exit.Sys().(syscall.WaitStatus).Signal())
+			return
+		case <-time.After(20 * time.Millisecond): // the second one may have come before the first was done with
+			_ = cmd.Process.Signal(os.Interrupt)
+		}
+	}
 }
 
 func TestVersion(t *testing.T) {
