@@ -1,0 +1,119 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func written(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	return path
+}
+
+func TestReadFile(t *testing.T) {
+	list, err := ReadFile(written(t, `
+scenarios:
+  - family: curve
+    name: sharp
+    set: {friction: 0.6, speed: 12}
+    vary:
+      curvature: {uniform: [0.004, 0.008]}
+      offset: {normal: [0, 0.2]}
+      wheelbase: {choice: [2.6, 2.9]}
+    sweep: {latency: [0, 0.1], steer_lag: [0.2, 0.3]}
+  - set: {duration: 5}
+`))
+	require.NoError(t, err)
+	var names []string
+	for _, f := range list {
+		names = append(names, f.Name)
+	}
+	require.Equal(t, []string{
+		"sharp/latency=0/steer_lag=0.2", "sharp/latency=0/steer_lag=0.3", "sharp/latency=0.1/steer_lag=0.2", "sharp/latency=0.1/steer_lag=0.3",
+		"plain",
+	}, names)
+	seen := map[float64]bool{}
+	var offsets float64
+	for k := range 400 {
+		s, err := list[3].Draw(5, k)
+		require.NoError(t, err)
+		require.Equal(t, []float64{0.6, 12, 12, 0.1, 0.3, 60}, []float64{
+			s.Get("friction"), s.Get("speed"), s.Get("cruise"), s.Get("latency"), s.Get("steer_lag"), s.Get("curve_start"),
+		})
+		require.GreaterOrEqual(t, s.Get("curvature"), 0.004)
+		require.LessOrEqual(t, s.Get("curvature"), 0.008)
+		seen[s.Get("wheelbase")] = true
+		offsets += s.Get("offset") * s.Get("offset") / 400
+		again, err := list[3].Draw(5, k)
+		require.NoError(t, err)
+		require.Equal(t, s, again)
+	}
+	require.Equal(t, map[float64]bool{2.6: true, 2.9: true}, seen)
+	require.InEpsilon(t, 0.04, offsets, 0.2)
+	a, err := list[3].Draw(5, 0)
+	require.NoError(t, err)
+	b, err := list[3].Draw(6, 0)
+	require.NoError(t, err)
+	require.NotEqual(t, a.Values, b.Values)
+}
+
+func TestFamilies_CanBeDrawn(t *testing.T) {
+	for i := range Families {
+		for k := range 50 {
+			_, err := Families[i].Draw(uint64(i), k)
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestReadFile_RefusesWhatItDoesNotKnow(t *testing.T) {
+	one := func(text string) string { return "scenarios:\n  - " + text + "\n" }
+	for text, want := range map[string]string{
+		"":                                      "it is empty; want scenarios: and a list",
+		"scenarios: []":                         "line 1: want scenarios: and a list with one at least",
+		"scenario: []":                          `line 1: the file has no field "scenario"; the nearest is "scenarios"`,
+		"- a":                                   "line 1: the file is no mapping of names to values",
+		one("famly: curve"):                     `line 2: a scenario has no field "famly"; the nearest is "family"`,
+		one("family: curves"):                   `line 2: no family "curves"; the nearest of 21 is "curve"`,
+		one("set: {sped: 3}"):                   `line 2: set has no field "sped"; the nearest is "speed"`,
+		one("set: {speed: x}"):                  `line 2: speed is "x", want a number`,
+		one("set: {speed: 99}"):                 "line 2: speed is 99, want 0 to 60 m/s",
+		one("set: {speed: 1, speed: 2}"):        "line 2: speed is there twice",
+		one("set: {speed: .nan}"):               `line 2: speed is ".nan", want a number`,
+		one("vary: {speed: {uniform: [9, 3]}}"): "line 2: speed: uniform is upside down: 9 is above 3",
+		one("vary: {speed: {uniform: [9]}}"):    "line 2: speed: uniform has 1 numbers, want the lowest and the highest",
+		one("vary: {speed: {normal: [9, -1]}}"): "line 2: speed: the standard deviation is -1",
+		one("vary: {speed: {choice: []}}"):      "line 2: speed: there is no choice",
+		one("vary: {speed: {}}"):                "line 2: speed: want one of uniform, normal and choice",
+		one("vary: {speed: {uniform: [1, 2], choice: [3]}}"):   "line 2: speed: want one of uniform, normal and choice",
+		one("{set: {speed: 3}, vary: {speed: {choice: [3]}}}"): "line 2: speed is under set and under vary; want one",
+		one("sweep: {speed: []}"):                              "line 2: speed is swept over 0 values of 1 scenarios",
+		one("sweep: {speed: [1, 1]}"):                          `line 2: "plain/speed=1" is the name of the scenario at line 2 too; give it another name`,
+		one("name: [a]"):                                       "line 2: name is no name of 1 to 200 bytes",
+		strings.Repeat("#", 1<<20+1):                           "it has 1048577 bytes, and 1048576 are allowed; split it",
+		one("set: {speed: 3}\n---\na: b"):                      "there is something behind the first document; want one",
+	} {
+		_, err := ReadFile(written(t, text))
+		if assert.Error(t, err, want) {
+			assert.ErrorContains(t, err, "s.yaml: "+want)
+		}
+	}
+}
+
+// TestLoad_TakesAFamilyBeforeADirectory that is called like it.
+func TestLoad_TakesAFamilyBeforeADirectory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.Mkdir("curve", 0o755))
+	list, err := Load("curve")
+	require.NoError(t, err)
+	require.Equal(t, "curve", list[0].Name)
+	_, err = Load("./curve")
+	require.ErrorContains(t, err, "curve")
+}

@@ -1,0 +1,53 @@
+package stats
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spark-compile/spark-compile/internal/plural"
+)
+
+// conclude is the verdict over all metrics, and a sentence that says which of them it rests on.
+func conclude(r *Report) (Verdict, string) {
+	found := map[Verdict][]string{}
+	judged := 0
+	for _, c := range r.Metrics {
+		if c.Verdict != NotJudged {
+			judged++
+		}
+		found[c.Verdict] = append(found[c.Verdict], c.phrase())
+	}
+	over := fmt.Sprintf("in %s over %s", plural.Count(r.Pairs, "pair"), plural.Count(judged, "metric"))
+	list := func(v Verdict) string { return strings.Join(found[v], ", ") }
+	switch {
+	case judged == 0:
+		return NotJudged, "no metric is judged: all are neutral"
+	case len(found[Worse]) > 0 && len(found[Better]) > 0:
+		return Worse, fmt.Sprintf("B is worse %s: %s; better: %s", over, list(Worse), list(Better))
+	case len(found[Worse]) > 0:
+		return Worse, fmt.Sprintf("B is worse %s: %s", over, list(Worse))
+	case len(found[Mixed]) > 0:
+		line := fmt.Sprintf("B is mixed %s, most pairs changing one way and the mean the other: %s", over, list(Mixed))
+		if len(found[Better]) > 0 {
+			line += "; better: " + list(Better)
+		}
+		return Mixed, line
+	case len(found[Better]) > 0:
+		return Better, fmt.Sprintf("B is better %s: %s", over, list(Better))
+	case len(found[WithinTolerance]) > 0:
+		return WithinTolerance, fmt.Sprintf("B differs %s, but within tolerance: %s", over, list(WithinTolerance))
+	}
+	return NoDifference, "no difference found " + over
+}
+
+// phrase is a metric with its difference: "jerk 1.2 → 1.5 m/s³ (p = 0.003)".
+func (c *Comparison) phrase() string {
+	a, b, unit := c.A.Mean, c.B.Mean, c.Unit
+	if c.Kind == Failure {
+		a, b, unit = 100*a, 100*b, "%"
+	}
+	if unit != "" {
+		unit = " " + unit
+	}
+	return fmt.Sprintf("%s %.3g → %.3g%s (p = %.2g)", c.Name, a, b, unit, c.Adjusted)
+}
