@@ -8,6 +8,17 @@
 // evaluator computes for them in float64, also by name. -plausible gives models whose outputs look like a drive. -damage writes
 // DIR/MODEL_damaged.onnx too, which an adapter of rank 2 brings back. -frames writes
 // no model but what the cameras see on a drive, in pictures that are smaller than a comma 3X's by the divisor.
+//
+//	go run ./testdata/gen -o DIR -keeper [-damage SHARE]
+//
+// writes DIR/keeper.onnx, a small driving model that keeps its lane by the pictures that spark-sim draws. -damage writes
+// DIR/keeper_damaged.onnx too, whose features have noise of that share of their norm.
+//
+//	go run ./testdata/gen -o DIR -clone [-damage SHARE]
+//
+// writes DIR/clone.onnx, a policy for spark-sim that imitates the controller pid, and what it saw while it learnt, an
+// observation a file, in DIR/clone. -damage writes DIR/clone_damaged.onnx too, whose second layer has noise of that share of
+// its norm.
 package main
 
 import (
@@ -20,11 +31,14 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/recovery"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/testdata/gen/clone"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+	"github.com/spark-compile/spark-compile/testdata/gen/keeper"
 )
 
 func main() {
@@ -36,10 +50,26 @@ func main() {
 	damage := flag.Float64("damage", 0, "write damaged models too, whose weights are off by that share")
 	frames := flag.Int("frames", 0, "number of frames of a drive to write instead of models")
 	format := flag.String("format", string(drive.NPZ), "of frames: npz or png")
+	keeps := flag.Bool("keeper", false, "write a driving model for spark-sim that keeps its lane instead of models")
+	cloned := flag.Bool("clone", false, "write a policy for spark-sim instead of models")
 	divisor := flag.Int("divisor", 4, "of the size of frames")
 	flag.Parse()
 	if *frames > 0 {
 		if err := writeFrames(*dir, *frames, drive.Format(*format), *divisor); err != nil {
+			fmt.Fprintln(os.Stderr, "gen:", err)
+			os.Exit(2)
+		}
+		return
+	}
+	if *keeps {
+		if err := writeKeeper(*dir, *damage); err != nil {
+			fmt.Fprintln(os.Stderr, "gen:", err)
+			os.Exit(2)
+		}
+		return
+	}
+	if *cloned {
+		if err := writeClone(*dir, *damage); err != nil {
 			fmt.Fprintln(os.Stderr, "gen:", err)
 			os.Exit(2)
 		}
@@ -61,6 +91,29 @@ func main() {
 	}
 }
 
+// writeKeeper writes the model that keeps its lane, and a damaged one.
+func writeKeeper(dir string, damage float64) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	m, err := keeper.Fitted()
+	if err != nil {
+		return err
+	}
+	save := func(name string) error {
+		file, err := m.ONNX()
+		if err != nil {
+			return err
+		}
+		return file.Save(filepath.Join(dir, name))
+	}
+	if err := save("keeper.onnx"); err != nil || damage == 0 {
+		return err
+	}
+	m.Damage(damage, 1)
+	return save("keeper_damaged.onnx")
+}
+
 // writeFrames writes a drive.
 func writeFrames(dir string, frames int, format drive.Format, divisor int) error {
 	if divisor < 1 || divisor > 100 {
@@ -71,6 +124,16 @@ func writeFrames(dir string, frames int, format drive.Format, divisor int) error
 	}
 	road, wide := drive.Cameras(divisor)
 	return drive.WriteDirectory(dir, format, road, wide, frames)
+}
+
+// writeClone writes a policy that imitates a controller, what it saw, and the policy damaged.
+func writeClone(dir string, damage float64) error {
+	d, err := emu.Open(emu.Options{})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return clone.Write(context.Background(), dir, d, clone.Options{Seed: 1}, damage)
 }
 
 // write makes one model and its files.
