@@ -9,6 +9,7 @@
 //
 //	main.go   opening, describing, running, closing
 //	step.go   steps of openpilot's loops
+//	sim.go    closed loops by the batch
 //	tools.go  the commands, and counts for tests
 package main
 

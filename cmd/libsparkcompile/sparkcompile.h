@@ -5,6 +5,7 @@
  *   sparkcompile_run         inputs and outputs in memory of yours
  *   sparkcompile_drive       a step of openpilot's modeld: camera frames in, parsed outputs out
  *   sparkcompile_monitor     a step of its driver monitoring
+ *   sparkcompile_sim_open    closed loops by the batch
  *   sparkcompile_close
  *
  * Every function that can fail returns a sparkcompile_code and takes char **error: unless it is NULL, it is set to NULL, or to a text that
@@ -172,7 +173,28 @@ int32_t sparkcompile_value(sparkcompile_handle handle, const char *path, const d
  * unknown): road, wide and driver. */
 int32_t sparkcompile_cameras(const char *device, const char *sensor, sparkcompile_intrinsics cameras[3], char **error);
 
-/* The commands: argv is a program's name, then compile, run, info, bench or dora, and its arguments. Returns its exit code. */
+/* Closed loops by the batch: n loops of each of some scenarios, behind each other. request is JSON:
+ *
+ *   {"scenarios": ["curve", "mine.yaml"], "n": 100, "seed": 1, "device": "auto"}
+ *
+ * json, to be freed, says what rows arrays have: scenarios, metrics, observations and params, with names and units. The handle is for the
+ * functions sparkcompile_sim_… alone, and one thread at a time. */
+int32_t sparkcompile_sim_open(const char *request, sparkcompile_handle *handle, char **json, char **error);
+int32_t sparkcompile_sim_close(sparkcompile_handle handle, char **error);
+/* The parameters of the loops: [loops, params]. */
+int32_t sparkcompile_sim_params(sparkcompile_handle handle, double *params, char **error);
+/* Drives all loops by an algorithm of a name, or an ONNX file, to their end: metrics are [loops, metrics]. */
+int32_t sparkcompile_sim_run(sparkcompile_handle handle, const char *algorithm, double *metrics, char **error);
+/* Starts loops: numbers has for each loop its number among those of its scenario, which decides what is drawn, or -1: it goes on. At first
+ * all loops must be started, and with another seed. */
+int32_t sparkcompile_sim_reset(sparkcompile_handle handle, const int64_t *numbers, uint64_t seed, char **error);
+/* What loops see, [observations, loops]: once in front of each step. */
+int32_t sparkcompile_sim_observe(sparkcompile_handle handle, float *observations, char **error);
+/* Drives all loops for 50 ms by commands, [2, loops]: curvature in 1/m and acceleration in m/s². alive, [loops], is 0 for those that have
+ * ended, which stay as they are; metrics, [loops, metrics], are those so far. */
+int32_t sparkcompile_sim_step(sparkcompile_handle handle, const float *commands, uint8_t *alive, double *metrics, char **error);
+
+/* The commands: argv is a program's name, then compile, run, info, bench, dora or sim, and its arguments. Returns its exit code. */
 int32_t sparkcompile_main(int32_t argc, const char *const *argv);
 
 /* For tests of leaks: after a garbage collection, how many models are in memory, closed ones included, how many threads of Go's own

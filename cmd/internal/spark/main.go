@@ -13,13 +13,14 @@ import (
 	"github.com/spark-compile/spark-compile/cmd/internal/dora"
 	"github.com/spark-compile/spark-compile/cmd/internal/info"
 	"github.com/spark-compile/spark-compile/cmd/internal/run"
+	"github.com/spark-compile/spark-compile/cmd/internal/sim"
 	"github.com/spark-compile/spark-compile/internal/cli"
 )
 
 // commands are those of which spark-NAME is a link's name.
 var commands = map[string]command{
 	"bench": {bench.Main, bench.Summary}, "compile": {compile.Main, compile.Summary}, "dora": {dora.Main, dora.Summary},
-	"info": {info.Main, info.Summary}, "run": {run.Main, run.Summary},
+	"info": {info.Main, info.Summary}, "run": {run.Main, run.Summary}, "sim": {sim.Main, sim.Summary},
 }
 
 type command struct {

@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/bench/scenario"
+	"github.com/spark-compile/spark-compile/dora/ranks"
+	"github.com/spark-compile/spark-compile/internal/cli"
+)
+
+// job is the processes that share a run: ranks that mpirun, torchrun or Slurm has started, or this one alone.
+type job struct {
+	group ranks.Group // nil: alone
+}
+
+// join joins the ranks.
+func (f *runFlags) join(ctx context.Context, stderr io.Writer) (*job, error) {
+	if !f.Ranks {
+		return &job{}, nil
+	}
+	g, err := ranks.Join(ctx, ranks.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-sim:", text) }})
+	return &job{g}, err
+}
+
+func (j *job) rank() int {
+	if j.group == nil {
+		return 0
+	}
+	return j.group.Rank()
+}
+
+func (j *job) size() int {
+	if j.group == nil {
+		return 1
+	}
+	return j.group.Size()
+}
+
+// end leaves the job. An error that is no interrupt, which all ranks see, ends the others.
+func (j *job) end(err error) error {
+	if j.group == nil {
+		return err
+	}
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, cli.ErrInterrupted) {
+		j.group.Abort(err)
+	}
+	return errors.Join(err, j.group.Close())
+}
+
+// start is what the first rank tells the others of a run.
+type start struct {
+	Report      *report               `json:"report"` // without metrics
+	Ended       int                   `json:"ended"`  // loops that have some
+	Checkpoints []scenario.Checkpoint `json:"checkpoints,omitempty"`
+}
+
+// others adds to the checkpoints that a run left those that it began with and did not come to.
+func (s *start) others(left []scenario.Checkpoint) []scenario.Checkpoint {
+	for _, c := range s.Checkpoints {
+		if c.First >= len(s.Report.Metrics) && !slices.ContainsFunc(left, func(l scenario.Checkpoint) bool {
+			return c.First < l.First+l.Loops && l.First < c.First+c.Loops
+		}) {
+			left = append(left, c)
+		}
+	}
+	return left
+}
+
+// share gives all ranks what the first one has planned.
+func (j *job) share(ctx context.Context, s *start) (*start, error) {
+	if j.group == nil {
+		return s, nil
+	}
+	var data []byte
+	if j.rank() == 0 {
+		told := *s
+		r := *s.Report
+		r.Metrics, told.Report = nil, &r
+		var err error
+		if data, err = json.Marshal(told); err != nil {
+			return nil, err
+		}
+	}
+	all, err := j.group.Gather(ctx, data)
+	if err != nil || j.rank() == 0 {
+		return s, err
+	}
+	s = &start{}
+	return s, json.Unmarshal(all[0], s)
+}
+
+// agree reports in what ranks differ that would give other bits.
+func (j *job) agree(ctx context.Context, r *report) error {
+	if j.group == nil {
+		return nil
+	}
+	own, err := digest(r.Algorithm)
+	if err != nil {
+		return err
+	}
+	return ranks.Agree(ctx, j.group, map[string]string{"version of spark-sim": cli.Version(), "device": r.Device,
+		"SHA-256 of the file of algorithm " + r.Algorithm: own})
+}
+
+// part is what a rank did in a round.
+type part struct {
+	Metrics    [][]float64          `json:"metrics,omitempty"` // of its loops of the round, which ended
+	Stopped    bool                 `json:"stopped,omitzero"`  // it was interrupted
+	Checkpoint *scenario.Checkpoint `json:"checkpoint,omitempty"`
+}
+
+// exchange gives all ranks what each did in a round.
+func (j *job) exchange(ctx context.Context, p part) ([]part, error) {
+	if j.group == nil {
+		return []part{p}, nil
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	const most = 48 << 20 // of a message over TCP, with room
+	if len(data) > most && p.Checkpoint != nil {
+		p.Checkpoint = nil
+		if data, err = json.Marshal(p); err != nil {
+			return nil, err
+		}
+	}
+	all, err := j.group.Gather(context.WithoutCancel(ctx), data) // ranks stop behind a round that all of them know
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]part, len(all))
+	for rank, data := range all {
+		if err := json.Unmarshal(data, &parts[rank]); err != nil {
+			return nil, fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	return parts, nil
+}
+
+// watched is a context that also ends when another rank does.
+func (j *job) watched(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if g, ok := j.group.(interface {
+		Failed() (<-chan struct{}, func() error)
+	}); ok {
+		failed, _ := g.Failed()
+		go func() {
+			select {
+			case <-failed:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, cancel
+}

@@ -1,0 +1,73 @@
+package sim
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/dora/dataset"
+	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/testdata/gen/keeper"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"spark-sim": func() {
+		os.Exit(Main("spark-sim", os.Args[1:], os.Stdout, os.Stderr))
+	}})
+}
+
+func TestScripts(t *testing.T) {
+	schema, err := filepath.Abs("../../../dora/route/testdata/log.capnp")
+	require.NoError(t, err)
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: os.Getenv("UPDATE") != "",
+		Condition: func(cond string) (bool, error) {
+			interpreter := os.Getenv("SPARK_PYTHON")
+			if cond == "pycapnp" && interpreter != "" {
+				_, err := python.Version(t.Context(), interpreter, "capnp")
+				return err == nil, nil
+			}
+			return cond == "python" && interpreter != "", nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"route": writeRoute},
+		Setup: func(e *testscript.Env) error {
+			for _, name := range []string{"OPENPILOT_DGX_PRECISION", "OPENPILOT_DGX_ENABLED", "OPENPILOT_DISABLE_DGX",
+				"SPARK_DEVICE"} {
+				e.Setenv(name, "")
+			}
+			e.Setenv("SPARK_CACHE", e.WorkDir+"/cache")
+			e.Setenv("PTXAS", os.Getenv("PTXAS"))
+			e.Setenv("SPARK_PYTHON", os.Getenv("SPARK_PYTHON"))
+			e.Setenv("SCHEMA", schema)
+			m, err := keeper.Fitted()
+			if err != nil {
+				return err
+			}
+			file, err := m.ONNX()
+			if err != nil {
+				return err
+			}
+			if err := file.Save(filepath.Join(e.WorkDir, "keeper.onnx")); err != nil {
+				return err
+			}
+			for name, ports := range map[string][2]string{"policy": {"observation", "action"},
+				"other": {"image", "logits"}} {
+				if err := writePolicy(filepath.Join(e.WorkDir, name+".onnx"), ports[0], ports[1]); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
+}
+
+// writeRoute is the command route DIR: a route of three seconds in the middle of its lane.
+func writeRoute(ts *testscript.TestScript, _ bool, args []string) {
+	s := dataset.Synthesis{Routes: 1, Seconds: 3, Width: 482, Height: 302, Middle: true}
+	ts.Check(dataset.Synthesise(context.Background(), ts.MkAbs(args[0]), s))
+}
