@@ -6,6 +6,7 @@
     Model        a compiled directory or an ONNX file: arrays in, arrays out
     Modeld       openpilot's loop around driving models: camera frames in, parsed outputs out
     Monitoring   that of driver monitoring
+    sim          (a module) closed loops of driving by the batch, and an environment of Gymnasium
     openpilot    (a module) what openpilot's model runner imports
 
 Every error is an Error, and says what helps.

@@ -74,6 +74,13 @@ _CALLS: dict[str, list[Any]] = {
     "monitor": [_HANDLE, POINTER(DriverFrame), POINTER(Result), _TEXT],
     "value": [_HANDLE, c_char_p, POINTER(POINTER(c_double)), POINTER(c_size_t), _TEXT],
     "cameras": [c_char_p, c_char_p, POINTER(Intrinsics), _TEXT],
+    "sim_open": [c_char_p, POINTER(_HANDLE), _TEXT, _TEXT],
+    "sim_close": [_HANDLE, _TEXT],
+    "sim_params": [_HANDLE, c_void_p, _TEXT],
+    "sim_run": [_HANDLE, c_char_p, c_void_p, _TEXT],
+    "sim_reset": [_HANDLE, c_void_p, c_uint64, _TEXT],
+    "sim_observe": [_HANDLE, c_void_p, _TEXT],
+    "sim_step": [_HANDLE, c_void_p, c_void_p, c_void_p, _TEXT],
 }
 
 
