@@ -59,6 +59,21 @@ demo-train: build
 	bin/spark-run $(TRAINED)/policytrained --input $(TRAINED)/checkpoints/validation.npz --expect $(TRAINED)/checkpoints/validation.npz --min-cosine 0.99
 	@echo "the curves: $(TRAINED)/checkpoints/report.html"
 
+# A policy that imitates a controller is fitted, damaged, and repaired by an adapter; a page shows the damaged one beside the repaired one on draws
+# that nothing was fitted to.
+DRIVEN := out/demo-sim
+.PHONY: demo-sim
+demo-sim: build
+	@rm -rf $(DRIVEN) && mkdir -p $(DRIVEN)
+	$(GO) run ./testdata/gen -o $(DRIVEN) -clone -damage 0.05
+	cd $(DRIVEN) && ../../bin/spark-dora train --data clone --model clone_damaged.onnx --teacher clone.onnx -o adapter --epochs 8 --batch-size 16 --dora-rank 8 \
+		--lr 1e-2 --precision fp32 --quiet
+	cd $(DRIVEN) && ../../bin/spark-dora merge clone_damaged.onnx adapter/best.safetensors -o clone_adapted.onnx
+	cp testdata/gen/clone/testdata/noisy.yaml $(DRIVEN)
+	cd $(DRIVEN) && ../../bin/spark-sim compare clone_damaged.onnx clone_adapted.onnx --scenarios noisy.yaml --n 60 --seed 7 --tolerance 0.01 \
+		--metrics collision,out_of_lane,disengaged,offset_mean,offset_max --html compare.html --quiet
+	@echo "the page: $(DRIVEN)/compare.html"
+
 # What the tests hold us against; without Python 3.11 those tests are skipped by name.
 tools: $(VENV)/.done
 $(VENV)/.done: testdata/requirements.txt

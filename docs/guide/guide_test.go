@@ -29,14 +29,17 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/clibrary"
 	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/testdata/gen/clone"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
+	"github.com/spark-compile/spark-compile/testdata/gen/keeper"
 )
 
-var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "python.md", "adapters.md", "data.md", "train.md", "troubleshooting.md"}
+var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "go-package.md", "openpilot.md", "python.md", "adapters.md", "data.md", "train.md", "simulate.md", "drives.md", "policies.md", "troubleshooting.md"}
 
 // standins are the names of openpilot's files, and what the generator calls such a model.
 var standins = map[string]string{"driving_vision": "vision", "driving_policy": "policy", "dmonitoring_model": "dmonitoring", "driving_supercombo": "supercombo"}
@@ -216,6 +219,15 @@ func newGuide(t *testing.T) *guide {
 	}
 	g.env = append(g.env, "PATH="+bin+":"+os.Getenv("PATH"), "SPARK_DEVICE=emu", "SPARK_CACHE="+filepath.Join(t.TempDir(), "cache"),
 		"GOPROXY=off", "GOSUMDB=off", "GOFLAGS=-mod=mod", "GOWORK=off", "CGO_ENABLED=0")
+	d, err := emu.Open(emu.Options{})
+	require.NoError(t, err)
+	defer d.Close()
+	require.NoError(t, clone.Write(t.Context(), g.dir, d, clone.Options{Seed: 1}, .05))
+	m, err := keeper.Fitted()
+	require.NoError(t, err)
+	file, err := m.ONNX()
+	require.NoError(t, err)
+	require.NoError(t, file.Save(filepath.Join(g.dir, "keeper.onnx")))
 	for file, model := range standins {
 		m, err := driving.Made(model, driving.Small)
 		require.NoError(t, err)
@@ -403,7 +415,7 @@ func (g *guide) python(t *testing.T, at, text string) string {
 func TestFlagsOfTheGuide(t *testing.T) {
 	known := map[string]bool{"--gpus": true, "--ignore-missing": true, "--strip-components": true} // of docker, sha256sum and tar
 	var all []string
-	for _, c := range []string{"compile", "run", "bench", "info", "dora", "dora init", "dora inspect", "dora merge", "dora diff", "dora data", "dora train"} {
+	for _, c := range []string{"compile", "run", "bench", "info", "dora", "dora init", "dora inspect", "dora merge", "dora diff", "dora data", "dora train", "sim", "sim list", "sim show", "sim run", "sim compare", "sim replay"} {
 		out, err := exec.Command("go", append([]string{"run", "../../cmd/spark"}, strings.Fields(c+" --help")...)...).Output()
 		require.NoError(t, err)
 		for _, f := range regexp.MustCompile(`--(\[no-\])?[a-z][a-z-]*`).FindAllString(string(out), -1) {
