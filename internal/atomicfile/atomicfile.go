@@ -120,6 +120,36 @@ func IsStdout(path string) bool {
 	return ok && fd == 1
 }
 
+// Same reports whether a file written to one path replaces what is at the other, or would be: by symbolic or hard links too.
+// Devices and pipes are written to in turn, so they are nobody's.
+func Same(a, b string) bool {
+	if _, ok := descriptor(a); ok {
+		return false
+	}
+	x, err := os.Stat(a)
+	y, other := os.Stat(b)
+	if err == nil && other == nil {
+		return os.SameFile(x, y) && (x.Mode().IsRegular() || x.IsDir())
+	}
+	return errors.Is(err, fs.ErrNotExist) && errors.Is(other, fs.ErrNotExist) && resolved(a) == resolved(b)
+}
+
+// resolved is where a file that does not exist would be.
+func resolved(path string) string {
+	to, err := followed(path)
+	if err != nil {
+		return path
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(to))
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return path
+	}
+	return filepath.Join(dir, filepath.Base(to))
+}
+
 // descriptor is the open file that a path names. Opening the path once more would begin at the start of a file that a shell appends to.
 func descriptor(path string) (fd int, ok bool) {
 	switch path {

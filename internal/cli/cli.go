@@ -56,8 +56,9 @@ var ErrInterrupted = errors.New("interrupted")
 
 // Main parses the arguments into a struct of kong flags, calls run with a context that ends on an interrupt, prints its
 // error and returns the exit code. A second interrupt ends the process at once. --help prints the flags instead. The
-// name is what was typed: spark-compile or spark compile.
-func Main(flags any, name, summary string, args []string, stdout, stderr io.Writer, run func(context.Context) error) int {
+// name is what was typed: spark-compile or spark compile. Outputs that would replace an input are refused; inputs are the
+// files that Following and Inputs took out of the arguments.
+func Main(flags any, name, summary string, args []string, stdout, stderr io.Writer, run func(context.Context) error, inputs ...string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // signals are the system's again
@@ -65,7 +66,7 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	var about about
 	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(name), kong.Embed(&about), kong.Exit(func(int) { help = true }))
 	if err == nil {
-		err = parse(p, args)
+		err = parse(p, args, inputs...)
 	}
 	if help {
 		return Done
@@ -131,28 +132,20 @@ func Parse(flags any, name string, args []string) error {
 	return parse(p, args)
 }
 
-// parse refuses empty values: they are mostly of variables of a shell that are not set, and would be read as flags that are not given.
-func parse(p *kong.Kong, args []string) error {
+// parse refuses empty values: they are mostly of variables of a shell that are not set, and would be read as flags that are not given. It
+// refuses outputs as checkOutputs does.
+func parse(p *kong.Kong, args []string, inputs ...string) error {
 	parsed, err := p.Parse(args)
 	if err != nil {
 		return err
 	}
-	for _, given := range parsed.Path {
-		var value *kong.Value
-		switch {
-		case given.Flag != nil:
-			value = given.Flag.Value
-		case given.Positional != nil:
-			value = given.Positional
-		default:
-			continue
-		}
+	for _, value := range given(parsed) {
 		texts, _ := value.Target.Interface().([]string)
 		if kind := value.Target.Kind(); slices.Contains(texts, "") || (kind == reflect.String || kind == reflect.Slice) && value.Target.Len() == 0 {
 			return fmt.Errorf("%s is empty: give a value, or leave it out", value.ShortSummary())
 		}
 	}
-	return nil
+	return checkOutputs(parsed, inputs)
 }
 
 // panicked is a panic, which is a bug of ours.

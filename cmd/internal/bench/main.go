@@ -22,9 +22,9 @@ type flags struct {
 	Precision   []string   `help:"Precisions to compile ONNX files in and compare; default: OPENPILOT_DGX_PRECISION, else ${precision}." placeholder:"P,P…"`
 	Baseline    string     `help:"Compare with a report that --json wrote earlier." placeholder:"FILE"`
 	MaxSlowdown *float64   `help:"Exit with 1 if a model is significantly slower than the baseline, by more than this ratio." placeholder:"1.05"`
-	JSON        string     `name:"json" help:"Write the report as JSON." placeholder:"FILE"`
-	HTML        string     `name:"html" help:"Write the report as a page with plots, including time by launch." placeholder:"FILE"`
-	Timeline    string     `help:"Have kernels write down when they run, and write a trace for Perfetto; the page of --html shows it too." placeholder:"FILE.json"`
+	JSON        string     `name:"json" help:"Write the report as JSON." placeholder:"FILE" writes:""`
+	HTML        string     `name:"html" help:"Write the report as a page with plots, including time by launch." placeholder:"FILE" writes:""`
+	Timeline    string     `help:"Have kernels write down when they run, and write a trace for Perfetto; the page of --html shows it too." placeholder:"FILE.json" writes:""`
 	Layers      bool       `help:"Time every launch, beside what it is predicted to take; implied by --html."`
 	Concurrent  bool       `help:"Also run all models at the same time, as openpilot does."`
 	Device      string     `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
@@ -35,7 +35,7 @@ type flags struct {
 	Reference   bool       `help:"Compare outputs with those of the same ONNX file in fp32." default:"true" negatable:""`
 	Predict     bool       `help:"Do not measure: count the work of a run on the CPU device and predict its time on the target's device. Low precision is forced and calibrated on one generated input."`
 	Machine     bool       `help:"Measure the device itself, in place of models: the constants of the cost model."`
-	Output      string     `short:"o" help:"Write what --machine finds: a file for spark-compile --machine and for --machine-file." placeholder:"FILE.json"`
+	Output      string     `short:"o" help:"Write what --machine finds: a file for spark-compile --machine and for --machine-file." placeholder:"FILE.json" writes:""`
 	MachineFile string     `help:"Predict by what --machine measured of one machine, with --predict and beside launches that are timed." placeholder:"FILE.json"`
 	Ablate      []string   `help:"Also measure without each of these mechanisms, in turns with all of them: ${switches}." placeholder:"NAME,…"`
 	Quiet       bool       `help:"Print only the tables."`

@@ -45,7 +45,7 @@ type flags struct {
 	Calibrate  []string   `help:"Inputs for calibrating ${calibrating} and for measuring accuracy: a directory or .npz files." placeholder:"DIR|FILE.npz…"`
 	Validate   []string   `help:"Inputs to judge accuracy on, which nothing is fitted to: a directory or .npz files." placeholder:"DIR_OR_FILE.npz"`
 	Machine    string     `help:"Choose kernels and predict times by what spark-bench --machine measured of one machine." placeholder:"FILE.json"`
-	Findings   string     `name:"calibration" help:"Keep what calibrating finds in this file, and take it from there: another budget or target then calibrates less." placeholder:"FILE"`
+	Findings   string     `name:"calibration" help:"Keep what calibrating finds in this file, and take it from there: another budget or target then calibrates less." placeholder:"FILE" writes:""`
 	MinCosine  *float64   `help:"Minimum cosine of every output: ${calibrating} keep layers at fp16 to meet it (default 0.999), other precisions fail if they miss it." placeholder:"C"`
 	Prefer     string     `help:"Where ${calibrating} keep a budget: a program faster than fp16, or one with smaller weights." enum:"speed,size" default:"speed" placeholder:"speed|size"`
 	Keep       []string   `help:"Nodes to keep at fp16 in ${calibrating}." placeholder:"NODE"`
@@ -57,7 +57,7 @@ type flags struct {
 	Camera     string     `help:"Largest camera picture that --modeld takes; 1928x1208 by default." placeholder:"WxH"`
 	Sampling   string     `help:"How --modeld samples camera pictures; by default as openpilot does for the model." enum:"nearest,linear," default:"" placeholder:"nearest|linear"`
 	MaxOutput  cli.Bounds `help:"Pad the outputs of a node whose number of outputs depends on data (NonMaxSuppression, NonZero, Unique, Compress) to N; the output NODE_count says how many there are." placeholder:"NODE=N" mapsep:"none"`
-	Report     string     `help:"Write a JSON report." placeholder:"FILE.json"`
+	Report     string     `help:"Write a JSON report." placeholder:"FILE.json" writes:""`
 	Emit       string     `help:"Print the IR, PTX or program instead of writing a package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
 	Passes     []string   `help:"Run these passes instead of the defaults." placeholder:"LIST"`
 	HelpPasses bool       `help:"Describe the passes and exit."`
@@ -68,7 +68,7 @@ type flags struct {
 	SlotBase   string     `name:"adapter-base" help:"Store the weights beside slots in ${calibrating}, rounded to the nearest or, with --calibrate, fitted to inputs: adapters may be trained beside such weights." placeholder:"PRECISION"`
 	Tune       bool       `help:"Search for faster schedules than the cost model chooses: by what the kernels take on the GPU, if it is the target, or by what the CPU device counts of them."`
 	TuneBudget string     `help:"How long to search: a time like 10m, the default, or a number of kernels to try, by which the result does not depend on the machine." placeholder:"10m|N"`
-	TuneFile   []string   `help:"Take schedules from this file, and with --tune keep there what is found; of several, the faster." placeholder:"FILE.json"`
+	TuneFile   []string   `help:"Take schedules from this file, and with --tune keep there what is found; of several, the faster." placeholder:"FILE.json" writes:""`
 	Beam       *int       `help:"Schedules of a kernel from which the search goes on, 8 by default." placeholder:"N"`
 	TuneWorker bool       `hidden:"" help:"Time the kernels that come on standard input: what --tune starts, so that one that hangs or faults can be killed."`
 	Quiet      bool       `help:"Print only errors and warnings."`
@@ -90,7 +90,7 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 		func(ctx context.Context) error {
 			f.Calibrate, f.Validate = append(f.Calibrate, calibrate...), append(f.Validate, validate...)
 			return f.run(ctx, stdout, stderr)
-		})
+		}, slices.Concat(calibrate, validate)...)
 }
 
 func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {

@@ -28,7 +28,7 @@ type dataFlags struct {
 
 	Check string `help:"Data to read and count: DIR, KIND:DIR or synthetic, as --data of train." placeholder:"KIND|DIR"`
 	Model string `help:"ONNX model whose pictures are made, such as one of driver monitoring; default: a driving model of openpilot's." placeholder:"FILE.onnx"`
-	Sheet string `help:"PNG to write: what the model would see of samples that are spread over the data." placeholder:"FILE.png"`
+	Sheet string `help:"PNG to write: what the model would see of samples that are spread over the data." placeholder:"FILE.png" writes:""`
 	Cache string `help:"Directory of what is kept between runs; default: nothing is." placeholder:"DIR"`
 
 	Synthesise string `help:"Directory to write routes of a drawn drive to." placeholder:"DIR"`

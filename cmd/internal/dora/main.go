@@ -47,7 +47,7 @@ func (c *command) AfterApply() error { c.chosen = true; return nil }
 type initFlags struct {
 	command   `kong:"-"`
 	Model     string            `arg:"" help:"ONNX file."`
-	Output    string            `short:"o" required:"" help:"Adapter to write." placeholder:"A.safetensors"`
+	Output    string            `short:"o" required:"" help:"Adapter to write." placeholder:"A.safetensors" writes:""`
 	Rank      *int              `help:"Greatest rank of a layer (default 16). Given alone, every target gets it, whatever the size." placeholder:"R"`
 	Alpha     float64           `help:"Scale of the product of low rank, times the rank." default:"1" placeholder:"A"`
 	RSLoRA    bool              `name:"rslora" help:"Divide alpha by the root of the rank instead of the rank."`
@@ -72,7 +72,7 @@ type mergeFlags struct {
 	command   `kong:"-"`
 	Model     string   `arg:"" help:"ONNX file, of which the adapter was made."`
 	Adapter   string   `arg:"" help:"Adapter."`
-	Output    string   `short:"o" required:"" help:"ONNX file to write." placeholder:"OUT.onnx"`
+	Output    string   `short:"o" required:"" help:"ONNX file to write." placeholder:"OUT.onnx" writes:""`
 	Calibrate []string `help:"Inputs that the weights were rounded on, if the adapter was trained beside such ones: .npz files or directories of them." placeholder:"PATHS"`
 }
 
@@ -108,7 +108,7 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 			return detect.Explain(f.Train.run(ctx, stdout, stderr))
 		}
 		return errors.New("no command: init, inspect, merge, diff, data or train")
-	})
+	}, calibrate...)
 }
 
 // open reads a model, and prints what ONNX Runtime would warn about.
@@ -252,11 +252,6 @@ func (f *mergeFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	a, err := dora.Load(f.Adapter, m)
 	if err != nil {
 		return err
-	}
-	if in, err := os.Stat(f.Model); err == nil {
-		if out, err := os.Stat(f.Output); err == nil && os.SameFile(in, out) {
-			return fmt.Errorf("-o %s: that is the base model: choose another name", f.Output)
-		}
 	}
 	if st, err := os.Stat(filepath.Dir(f.Output)); err != nil || !st.IsDir() {
 		return fmt.Errorf("-o %s: there is no folder %s", f.Output, filepath.Dir(f.Output))

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
@@ -24,18 +25,18 @@ type flags struct {
 	Device        string     `help:"auto, cuda, cuda:N or emu." default:"auto" placeholder:"NAME"`
 	Input         []string   `help:"An input, a .npz with inputs by name, or a directory of .npz files to run one after the other." placeholder:"NAME=FILE.npy|FILE.npz|DIR" sep:"none"`
 	Random        *uint64    `help:"Run on random inputs: floats from -1 to 1, bytes over their range. Without --input and --random a package runs on its own golden inputs." placeholder:"SEED"`
-	OutputDir     string     `help:"Write every output as NAME.npy, or with --replay those of each frame as NNNNNN.npz." placeholder:"DIR"`
+	OutputDir     string     `help:"Write every output as NAME.npy, or with --replay those of each frame as NNNNNN.npz." placeholder:"DIR" writes:""`
 	Expect        string     `help:"Expected outputs by name, in a .npz file or in a directory that --output-dir wrote; with a directory of inputs, a directory of such of the same names." placeholder:"FILE.npz|DIR"`
 	Rtol          *float64   `help:"Relative tolerance for --expect and --suite; default for --expect: cosine and relative L2 by precision." placeholder:"R"`
 	Atol          *float64   `help:"Absolute tolerance for --expect and --suite." placeholder:"A"`
 	MinCosine     *float64   `help:"Minimum cosine for --expect." placeholder:"C"`
 	Ranks         bool       `help:"Under mpirun, torchrun or Slurm: split a directory of inputs over the ranks; the first one says how fast all were."`
 	Runs          int        `help:"Number of runs; reports mean, median and 99th percentile." default:"1" placeholder:"N"`
-	JSON          string     `name:"json" help:"Write a JSON report." placeholder:"FILE"`
+	JSON          string     `name:"json" help:"Write a JSON report." placeholder:"FILE" writes:""`
 	Check         bool       `help:"On the CPU device: check memory, races, initialisation and synchronisation."`
 	Profile       bool       `help:"Count the work of every launch on the CPU device and predict its time; --json has every figure."`
 	ProfileDevice string     `name:"profile-device" help:"Device to predict times for: ${devices}; default: the target's." placeholder:"NAME"`
-	ProfileHTML   string     `name:"profile-html" help:"Also write the profile as a page." placeholder:"FILE"`
+	ProfileHTML   string     `name:"profile-html" help:"Also write the profile as a page." placeholder:"FILE" writes:""`
 	Trace         []string   `help:"Compare what every region computes, or those with these nodes or values of the ONNX file (* stands for any text), with the float64 evaluator, and name the first layer that is wrong." placeholder:"all|NODE,…"`
 	ONNX          string     `name:"onnx" help:"With --trace, the file that a package was compiled from." placeholder:"FILE.onnx"`
 	Calibrate     []string   `help:"Inputs to calibrate ${calibrating} on, as in spark-compile." placeholder:"DIR|FILE.npz…"`
@@ -94,5 +95,5 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 			return detect.Explain(f.suite(ctx, stdout, stderr))
 		}
 		return detect.Explain(f.run(ctx, stdout, stderr))
-	})
+	}, slices.Concat(dirs, calibrate, validate)...)
 }

@@ -183,7 +183,7 @@ func (f *flags) replay(ctx context.Context, stdout, stderr io.Writer) (err error
 		fmt.Fprintln(stderr, "spark-run:", n)
 	}
 	if f.OutputDir != "" {
-		if err := f.makeOutputDir(); err != nil {
+		if err := os.MkdirAll(f.OutputDir, 0o755); err != nil {
 			return err
 		}
 	}
@@ -356,22 +356,6 @@ func (f *flags) monitor(ctx context.Context, frames *replay.Directory, r *replay
 		}
 	}
 	return nil
-}
-
-// makeOutputDir makes --output-dir, which is not where the frames are: its files would have their names.
-func (f *flags) makeOutputDir() error {
-	if err := os.MkdirAll(f.OutputDir, 0o755); err != nil {
-		return err
-	}
-	from, err := os.Stat(f.Replay)
-	if err != nil {
-		return err
-	}
-	to, err := os.Stat(f.OutputDir)
-	if err == nil && os.SameFile(from, to) {
-		err = fmt.Errorf("--output-dir %s is where the frames are, and outputs would be written over them: give another directory", f.OutputDir)
-	}
-	return err
 }
 
 // keep writes the outputs of a frame to --output-dir.

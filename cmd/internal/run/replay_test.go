@@ -161,7 +161,7 @@ func TestAReplayThatCannotRun(t *testing.T) {
 		"not an angle":         {[]string{pkg, "--replay", frames, "--rpy=0,0,NaN"}, "yaw is NaN"},
 		"expected outputs":     {[]string{pkg, "--replay", frames, "--expect", empty}, "--replay and --expect cannot be combined"},
 		"outputs of two":       {[]string{pkg, pkg, "--replay", frames, "--output-dir", empty}, "--output-dir and --json write what one package does"},
-		"outputs over frames":  {[]string{pkg, "--replay", frames, "--output-dir", filepath.Join(frames, "..", filepath.Base(frames))}, "is where the frames are, and outputs would be written over them: give another directory"},
+		"outputs over frames":  {[]string{pkg, "--replay", frames, "--output-dir", filepath.Join(frames, "..", filepath.Base(frames))}, "it is an input too (--replay), which would be overwritten: give another name"},
 		"larger pictures":      {[]string{pkg, "--replay", large}, "frame 0: the road camera's picture of 240 × 74 takes"},
 		"a taken address":      {[]string{pkg, "--replay", frames, "--view", taken.Addr().String()}, "--view: listen tcp " + taken.Addr().String()},
 		"an address like none": {[]string{pkg, "--replay", frames, "--view=here"}, "--view: listen tcp: address here: missing port in address: give another address, such as 127.0.0.1:0"},

@@ -22,21 +22,21 @@ import (
 type compareFlags struct {
 	command `kong:"-"`
 	tierFlag
-	A         string   `arg:"" help:"Algorithm, as run takes it, or a file that run --json wrote."`
-	B         string   `arg:"" help:"What is compared with it, likewise."`
-	Scenarios []string `help:"Built-in scenarios, or scenario files, that algorithms run; default: all that are built in." placeholder:"S,…"`
+	A         string   `arg:"" help:"Algorithm, as run takes it, or a file that run --json wrote." names:""`
+	B         string   `arg:"" help:"What is compared with it, likewise." names:""`
+	Scenarios []string `help:"Built-in scenarios, or scenario files, that algorithms run; default: all that are built in." placeholder:"S,…" names:""`
 	Route     string   `help:"Run on the road of a recorded route, and show driving models its pictures. Default scenario: the route itself." placeholder:"DIR"`
 	N         int      `name:"n" help:"How many times each scenario runs." default:"100" placeholder:"N"`
 	Seed      uint64   `help:"Seed of draws and noise." default:"1" placeholder:"S"`
 	Tolerance float64  `help:"Difference that does not matter: of a rate of failures, and as a share of A's mean." default:"0" placeholder:"T"`
 	Metrics   []string `help:"Metrics that are judged, which should be chosen beforehand; default: all that spark-sim list calls failures or costs." placeholder:"M,…"`
 	Device    string   `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
-	JSON      string   `name:"json" help:"Write the comparison to this file; - is standard output." placeholder:"FILE"`
-	HTML      string   `name:"html" help:"Write a page with distributions and the worst regressions, A beside B from above, to this file." placeholder:"FILE"`
+	JSON      string   `name:"json" help:"Write the comparison to this file; - is standard output." placeholder:"FILE" writes:""`
+	HTML      string   `name:"html" help:"Write a page with distributions and the worst regressions, A beside B from above, to this file." placeholder:"FILE" writes:""`
 	Times     bool     `help:"Also say what a step takes, cold and warm: measured here, and predicted for the default target. It is not judged."`
 	Quiet     bool     `help:"Show no progress."`
 
-	Regressions string `help:"Write the loops in which B is worst beside A into this folder, a scenario file each for spark-sim replay." placeholder:"DIR"`
+	Regressions string `help:"Write the loops in which B is worst beside A into this folder, a scenario file each for spark-sim replay." placeholder:"DIR" writes:""`
 }
 
 // errWorse reports that B is worse.

@@ -26,13 +26,13 @@ import (
 type replayFlags struct {
 	command   `kong:"-"`
 	File      string  `arg:"" help:"Report that run --json wrote, or file that compare --regressions wrote."`
-	Scenario  string  `help:"Scenario of the report. Default: that of its first loop that failed, else its first." placeholder:"S"`
+	Scenario  string  `help:"Scenario of the report. Default: that of its first loop that failed, else its first." placeholder:"S" names:""`
 	Loop      *int    `help:"Number of the loop. Default: the first of that scenario that failed, else 0." placeholder:"K"`
-	Algorithm string  `help:"What drives. Default: what drove." placeholder:"A"`
+	Algorithm string  `help:"What drives. Default: what drove." placeholder:"A" names:""`
 	Route     string  `help:"Recorded route whose pictures models see. Default: that of the report." placeholder:"DIR"`
 	Device    string  `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
 	Every     float64 `help:"Seconds between the rows that are shown." default:"1" placeholder:"SECONDS"`
-	Trace     string  `help:"Write all steps to this file: .csv, .npz with an array for each column, or as an openpilot log, rlog or rlog.zst." placeholder:"FILE"`
+	Trace     string  `help:"Write all steps to this file: .csv, .npz with an array for each column, or as an openpilot log, rlog or rlog.zst." placeholder:"FILE" writes:""`
 }
 
 // errOther reports that a loop did not end as it did in the report.

@@ -21,8 +21,8 @@ import (
 type runFlags struct {
 	command `kong:"-"`
 	tierFlag
-	Scenarios []string `arg:"" optional:"" help:"Built-in scenarios, scenario files, or recorded drives (.csv, directories)."`
-	Algorithm string   `help:"What drives: one that spark-sim list names, the ONNX file of a policy or driving model, or vision.onnx+policy.onnx; policy.onnx:fp16 in that precision. Default: pid." placeholder:"A"`
+	Scenarios []string `arg:"" optional:"" help:"Built-in scenarios, scenario files, or recorded drives (.csv, directories)." names:""`
+	Algorithm string   `help:"What drives: one that spark-sim list names, the ONNX file of a policy or driving model, or vision.onnx+policy.onnx; policy.onnx:fp16 in that precision. Default: pid." placeholder:"A" names:""`
 	Route     string   `help:"Run on the road of a recorded route, and show driving models its pictures from where they are. Default scenario: the route itself." placeholder:"DIR"`
 	Precision string   `help:"Precision of a policy or of models, as behind the colon of --algorithm. Default: fp32." placeholder:"P"`
 	N         *int     `name:"n" help:"How many times each scenario runs, with other draws and noise. Default: 100." placeholder:"N"`
@@ -30,10 +30,10 @@ type runFlags struct {
 	Device    string   `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
 	Ranks     bool     `help:"Under mpirun, torchrun or Slurm: split the loops over the ranks; the first one writes what one process would."`
 	Resume    string   `help:"Go on with a run that was stopped, from its report. What is given besides must be the same." placeholder:"FILE"`
-	JSON      string   `name:"json" help:"Write metrics of every loop to this file; - is standard output, and the table goes to standard error. Default with --resume: that file." placeholder:"FILE"`
-	JSONL     string   `name:"jsonl" help:"Write a line of JSON for every loop to this file, as loops end." placeholder:"FILE"`
-	NPZ       string   `name:"npz" help:"Write metrics and parameters of every loop to this file, an array each." placeholder:"FILE"`
-	HTML      string   `name:"html" help:"Write a page with distributions and the worst loops, seen from above, to this file." placeholder:"FILE"`
+	JSON      string   `name:"json" help:"Write metrics of every loop to this file; - is standard output, and the table goes to standard error. Default with --resume: that file." placeholder:"FILE" writes:"" over:"resume"`
+	JSONL     string   `name:"jsonl" help:"Write a line of JSON for every loop to this file, as loops end." placeholder:"FILE" writes:""`
+	NPZ       string   `name:"npz" help:"Write metrics and parameters of every loop to this file, an array each." placeholder:"FILE" writes:""`
+	HTML      string   `name:"html" help:"Write a page with distributions and the worst loops, seen from above, to this file." placeholder:"FILE" writes:""`
 	Times     bool     `help:"Also say what a step takes, cold and warm: measured here, and predicted for the default target. A report then has times, which no two runs share."`
 	Quiet     bool     `help:"Show no progress."`
 
