@@ -150,16 +150,20 @@ func (r *Runner) RunBatch(ctx context.Context, scenarios []Scenario, a Algorithm
 	return r.run(ctx, scenarios, a, n, seed, nil)
 }
 
-// AtOnce is how many loops of an algorithm run at once.
-func (r *Runner) AtOnce(a Algorithm) int {
-	most := math.MaxInt
+// stepLoops is how many loops a step of an algorithm's networks always has; 0: as many as run at once.
+func stepLoops(a Algorithm) int {
 	switch a.(type) {
 	case *Models:
-		most = modelLoops
+		return modelLoops
 	case *Policy:
-		most = policyLoops
+		return policyLoops
 	}
-	return min(cmp.Or(r.Batch, 1024), most)
+	return 0
+}
+
+// AtOnce is how many loops of an algorithm run at once.
+func (r *Runner) AtOnce(a Algorithm) int {
+	return min(cmp.Or(r.Batch, 1024), cmp.Or(stepLoops(a), math.MaxInt))
 }
 
 // run is RunBatch; record is called in front of the first step of a batch and behind each one.
@@ -186,13 +190,7 @@ func (r *Runner) run(
 		return nil, err
 	}
 	each := min(r.AtOnce(a), total)
-	size := each
-	switch a.(type) {
-	case *Models:
-		size = modelLoops
-	case *Policy:
-		size = policyLoops
-	}
+	size := cmp.Or(stepLoops(a), each)
 	if err := r.Tier.check(a); err != nil {
 		return nil, err
 	}
