@@ -160,6 +160,9 @@ func (f *Family) check() error {
 			return fmt.Errorf("family %q: road: %w", f.Name, err)
 		}
 	}
+	if err := f.checkRoad(); err != nil {
+		return err
+	}
 	for name := range f.Values {
 		if _, ok := paramIndex[name]; !ok {
 			return fmt.Errorf("family %q: no parameter %q; %s", f.Name, name, nearestParam(name))

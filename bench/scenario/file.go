@@ -239,11 +239,8 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := f.checkRoad(); err != nil {
-		return nil, fmt.Errorf("line %d: %w", n.Line, err)
-	}
 	out := []Family{f}
-	err = each("sweep", func(p *Param, x *yaml.Node) error {
+	if err := each("sweep", func(p *Param, x *yaml.Node) error {
 		values, err := numbers(p, x)
 		if err != nil {
 			return err
@@ -268,8 +265,13 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 		}
 		out = all
 		return nil
-	})
-	return out, err
+	}); err != nil {
+		return nil, err
+	}
+	if err := out[0].checkRoad(); err != nil { // all name the same parameters
+		return nil, fmt.Errorf("line %d: %w", n.Line, err)
+	}
+	return out, nil
 }
 
 // fields are those of a mapping, each of which must be known and there once.

@@ -56,6 +56,9 @@ func (r *Replay) Format(note string) []byte {
 		_, _, follows := profilePoint(p.Name) // the speed, where it is left out
 		follows = follows || p.Name == "cruise" ||
 			r.Scenario.Road != nil && slices.Contains([]string{"speed", "duration", "car0_present"}, p.Name) // the record
+		if r.Scenario.Road != nil && r.Scenario.Road.instead(p.Name) != "" {
+			continue
+		}
 		if x := r.Scenario.Values[i]; x != p.Default || follows {
 			fmt.Fprintf(&b, "      %s: %s\n", p.Name, strconv.FormatFloat(x, 'g', -1, 64))
 		}

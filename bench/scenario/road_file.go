@@ -240,18 +240,43 @@ func readTable(raw []byte, want tableWants) ([][]float64, error) {
 	}
 }
 
-// checkRoad says which parameters of a family its road has instead.
+// checkRoad says which parameter of a family would be ignored, since its road has something instead.
 func (f *Family) checkRoad() error {
 	if f.Road == nil {
 		return nil
 	}
-	for _, name := range []string{"curvature", "grade", "bank"} {
-		if f.Names(name) {
-			return fmt.Errorf("%s is a parameter of %q, and its road of knots has its own: leave one out", name, f.Name)
+	for _, p := range Params {
+		if has := f.Road.instead(p.Name); has != "" && f.Names(p.Name) {
+			return fmt.Errorf("%s is a parameter of %q, and its road of knots has %s: leave one out", p.Name, f.Name, has)
 		}
 	}
 	return nil
 }
+
+// instead is what a road has instead of a parameter; "": the parameter counts.
+func (r *Road) instead(param string) string {
+	switch {
+	case param == "curvature" || strings.HasPrefix(param, "curve_") || param == "grade" || param == "bank":
+		return "its own"
+	case param == "cruise" && r.Speed != nil:
+		return "recorded speeds"
+	case r.Lead != nil && slices.Contains(leadParams, param):
+		return "a recorded lead"
+	}
+	return ""
+}
+
+// leadParams say where car 0 is along the road.
+var leadParams = func() []string {
+	names := []string{"gap", "idm", "headway", "spacing", "accel", "brake"}
+	for k := range knots {
+		names = append(names, "time"+digit(k), "speed"+digit(k))
+	}
+	for i := range names {
+		names[i] = car(0, names[i])
+	}
+	return names
+}()
 
 // record gives a scenario what its road has a record of, where the family does not say otherwise.
 func (f *Family) record(s *Scenario) {

@@ -44,6 +44,12 @@ scenarios:
 	recorded, err := list[3].Draw(1, 0)
 	require.NoError(t, err)
 	require.Equal(t, []float64{12, 1, 1}, []float64{recorded.Get("speed"), recorded.Get("duration"), recorded.Get("car0_present")})
+
+	replay, err := Planner.ReplayOf(&list[3], 1, 0, "pid")
+	require.NoError(t, err)
+	again, err := ReadReplay(written(t, string(replay.Format(""))))
+	require.NoError(t, err, "a replay does not set what its road has instead")
+	require.Equal(t, replay, again)
 }
 
 // TestRoad_SpreadsKnots that no even spacing has: the turn of the road stays, and curves between knots are not lost.
@@ -61,27 +67,36 @@ func TestRoad_SpreadsKnots(t *testing.T) {
 
 func TestReadFile_RefusesRoads(t *testing.T) {
 	many := strings.TrimSuffix(strings.Repeat("0, ", MaxKnots+1), ", ")
+	recorded := "{spacing: 1, curvature: [0, 0], interval: 1, speed: [9, 9], lead: [40, 50], lead_speed: [9, 9]}\n    "
 	for road, want := range map[string]string{
-		"{distance: [0, 5, 3], curvature: [0, 0, 0]}":                  "road: knot 2: distance is 3 behind 5: distances must grow",
-		"{distance: [0, 5, 5], curvature: [0, 0, 0]}":                  "road: knot 2: distance is 5 behind 5: distances must grow",
-		"{distance: [2, 5], curvature: [0, 0]}":                        "road: distance begins with 2, want 0: cars start there",
-		"{distance: [0, .nan], curvature: [0, 0]}":                     `road: distance is ".nan", want a number`,
-		"{distance: [0, 9], curvature: [0, .inf]}":                     `road: curvature is ".inf", want a number`,
-		"{distance: [0, 9], curvature: [0, 0.2]}":                      "road: knot 1: curvature is 0.2, want -0.1 to 0.1 1/m",
-		"{distance: [0, 9], curvature: [0, 0, 0]}":                     "road: curvature has 3 values, want one for each of 2 distances",
-		"{distance: [0, 9], curvature: [0, 0], bank: [0]}":             "road: bank has 1 values, want one for each of 2 distances",
-		"{distance: [0, 9]}":                                           "road: the road has 0 knots, want 2 to 1024; spread them, or cut it",
-		"{curvature: [0, 0]}":                                          "road: want one of distance, a list, and spacing, a number",
-		"{spacing: 1, distance: [0, 1], curvature: [0, 0]}":            "road: want one of distance, a list, and spacing, a number",
-		"{spacing: 1e-40, curvature: [0, 0]}":                          "road: spacing is 1e-40 m, want 0.001 to 10000",
-		"{spacing: -1, curvature: [0, 0]}":                             "road: spacing is -1 m, want 0.001 to 10000",
-		"{spacing: 1, curvature: [" + many + "]}":                      "road: the road has 1025 knots, want 2 to 1024; spread them, or cut it",
-		"{spacing: 1, curvatur: [0, 0]}":                               `line 2: road has no field "curvatur"; the nearest is "curvature"`,
-		"{spacing: 1, curvature: [0, 0], lead: [1, 1]}":                "road: there is lead and no interval: say how many seconds are between its samples",
-		"{spacing: 1, curvature: [0, 0], interval: 1}":                 "road: there are 0 speeds, want 2 to 1024, one every interval",
-		"{spacing: 1, curvature: [0, 0], interval: 1, speed: [0, 99]}": "road: value 1: speed is 99, want 0 to 60 m/s",
-		"{spacing: 1, curvature: [0, 0]}\n    set: {bank: 0.1}":        `line 2: bank is a parameter of "plain", and its road of knots has its own: leave one out`,
-		"{spacing: 1, curvature: [0, 0]}\n    family: curve":           `line 2: curvature is a parameter of "curve", and its road of knots has its own: leave one out`,
+		"{distance: [0, 5, 3], curvature: [0, 0, 0]}":                     "road: knot 2: distance is 3 behind 5: distances must grow",
+		"{distance: [0, 5, 5], curvature: [0, 0, 0]}":                     "road: knot 2: distance is 5 behind 5: distances must grow",
+		"{distance: [2, 5], curvature: [0, 0]}":                           "road: distance begins with 2, want 0: cars start there",
+		"{distance: [0, .nan], curvature: [0, 0]}":                        `road: distance is ".nan", want a number`,
+		"{distance: [0, 9], curvature: [0, .inf]}":                        `road: curvature is ".inf", want a number`,
+		"{distance: [0, 9], curvature: [0, 0.2]}":                         "road: knot 1: curvature is 0.2, want -0.1 to 0.1 1/m",
+		"{distance: [0, 9], curvature: [0, 0, 0]}":                        "road: curvature has 3 values, want one for each of 2 distances",
+		"{distance: [0, 9], curvature: [0, 0], bank: [0]}":                "road: bank has 1 values, want one for each of 2 distances",
+		"{distance: [0, 9]}":                                              "road: the road has 0 knots, want 2 to 1024; spread them, or cut it",
+		"{curvature: [0, 0]}":                                             "road: want one of distance, a list, and spacing, a number",
+		"{spacing: 1, distance: [0, 1], curvature: [0, 0]}":               "road: want one of distance, a list, and spacing, a number",
+		"{spacing: 1e-40, curvature: [0, 0]}":                             "road: spacing is 1e-40 m, want 0.001 to 10000",
+		"{spacing: -1, curvature: [0, 0]}":                                "road: spacing is -1 m, want 0.001 to 10000",
+		"{spacing: 1, curvature: [" + many + "]}":                         "road: the road has 1025 knots, want 2 to 1024; spread them, or cut it",
+		"{spacing: 1, curvatur: [0, 0]}":                                  `line 2: road has no field "curvatur"; the nearest is "curvature"`,
+		"{spacing: 1, curvature: [0, 0], lead: [1, 1]}":                   "road: there is lead and no interval: say how many seconds are between its samples",
+		"{spacing: 1, curvature: [0, 0], interval: 1}":                    "road: there are 0 speeds, want 2 to 1024, one every interval",
+		"{spacing: 1, curvature: [0, 0], interval: 1, speed: [0, 99]}":    "road: value 1: speed is 99, want 0 to 60 m/s",
+		"{spacing: 1, curvature: [0, 0]}\n    set: {bank: 0.1}":           `line 2: bank is a parameter of "plain", and its road of knots has its own: leave one out`,
+		"{spacing: 1, curvature: [0, 0]}\n    family: curve":              `line 2: curvature is a parameter of "curve", and its road of knots has its own: leave one out`,
+		"{spacing: 1, curvature: [0, 0]}\n    set: {curve_start: 9}":      "line 2: curve_start is a parameter of \"plain\", and its road of knots has its own",
+		"{spacing: 1, curvature: [0, 0]}\n    sweep: {curvature: [0.01]}": "line 2: curvature is a parameter of \"plain/curvature=0.01\", and its road of knots has its own",
+		recorded + "set: {cruise: 9}":                                     "line 2: cruise is a parameter of \"plain\", and its road of knots has recorded speeds: leave one out",
+		recorded + "vary: {cruise: {uniform: [9, 10]}}":                   "cruise is a parameter of \"plain\", and its road of knots has recorded speeds: leave one out",
+		recorded + "sweep: {cruise: [9, 10]}":                             "cruise is a parameter of \"plain/cruise=9\", and its road of knots has recorded speeds: leave one out",
+		recorded + "family: stop-and-go":                                  "cruise is a parameter of \"stop-and-go\", and its road of knots has recorded speeds: leave one out",
+		recorded + "set: {car0_gap: 9}":                                   "car0_gap is a parameter of \"plain\", and its road of knots has a recorded lead: leave one out",
+		recorded + "vary: {car0_speed2: {choice: [9]}}":                   "car0_speed2 is a parameter of \"plain\", and its road of knots has a recorded lead: leave one out",
 		`""`:          "road: it names no file; want a .csv file, or distance: and curvature:",
 		"missing.csv": "missing.csv: no such file",
 		"[1]":         "road is no mapping of names to values",

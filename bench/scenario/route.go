@@ -50,5 +50,5 @@ func (f Family) On(route *Family) (Family, error) {
 		return f, fmt.Errorf("scenario %q has a road of its own, and is to run on that of %s: leave one out", f.Name, route.Name)
 	}
 	f.Road = route.Road
-	return f, nil
+	return f, f.checkRoad()
 }

@@ -43,6 +43,8 @@ func TestRoute_IsTheRoadThatWasDriven(t *testing.T) {
 
 	_, err = Family{Name: "own", Road: f.Road}.On(f)
 	require.ErrorContains(t, err, "a road of its own")
+	_, err = Family{Name: "fast", Values: map[string]float64{"cruise": 30}}.On(f)
+	require.ErrorContains(t, err, `cruise is a parameter of "fast", and its road of knots has recorded speeds: leave one out`)
 	other, err := Family{Name: "beside", Values: map[string]float64{"offset": .5}}.On(f)
 	require.NoError(t, err)
 	scenario, err = other.Draw(1, 0)
