@@ -55,13 +55,12 @@ func (f Failure) Error() string { return string(f) }
 var ErrInterrupted = errors.New("interrupted")
 
 // Main parses the arguments into a struct of kong flags, calls run with a context that ends on an interrupt, prints its
-// error and returns the exit code. A second interrupt ends the process at once. --help prints the flags instead. The
+// error and returns the exit code. A later interrupt ends the process at once. --help prints the flags instead. The
 // name is what was typed: spark-compile or spark compile. Outputs that would replace an input are refused; inputs are the
 // files that Following and Inputs took out of the arguments.
 func Main(flags any, name, summary string, args []string, stdout, stderr io.Writer, run func(context.Context) error, inputs ...string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(repeats)
 	defer stop()
-	context.AfterFunc(ctx, stop) // signals are the system's again
 	help := false
 	var about about
 	p, err := kong.New(flags, kong.Name(name), kong.Description(summary), kong.Writers(stdout, stdout), vars(name), kong.Embed(&about), kong.Exit(func(int) { help = true }))
@@ -98,6 +97,17 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", name, err)
 	return code
+}
+
+// repeats is how long signals after the first one count as the same interrupt: a terminal sends Ctrl-C to mpirun or
+// torchrun and to its ranks, and the launcher passes it on.
+const repeats = 200 * time.Millisecond
+
+// interruptible is a context that ends on an interrupt. So much later signals are the system's again.
+func interruptible(repeats time.Duration) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, func() { time.AfterFunc(repeats, stop) })
+	return ctx, stop
 }
 
 // refused reports whether an error is the machine's: no room, no permission, or a broken disk.

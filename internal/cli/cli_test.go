@@ -100,6 +100,18 @@ func TestMain_ASecondInterruptEndsAtOnce(t *testing.T) {
 	}
 }
 
+// TestInterruptible_TakesRepeatedSignalsForOne: here the test's process would end by the second one.
+func TestInterruptible_TakesRepeatedSignalsForOne(t *testing.T) {
+	ctx, stop := interruptible(time.Hour)
+	defer stop()
+	require.ErrorIs(t, interrupted(ctx), context.Canceled)
+	time.Sleep(20 * time.Millisecond)
+	for _, again := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		require.NoError(t, syscall.Kill(os.Getpid(), again))
+	}
+	time.Sleep(20 * time.Millisecond)
+}
+
 func TestVersion(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Equal(t, Done, Main(&struct{}{}, "tool", "A tool.", []string{"--version"}, &out, &errs, func(context.Context) error { return errors.New("ran") }))
