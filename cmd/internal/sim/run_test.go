@@ -179,6 +179,26 @@ func TestRun_KeepsCheckpointsThatItDoesNotComeTo(t *testing.T) {
 	require.Equal(t, string(want), string(got))
 }
 
+// TestRun_RemovesTheStateOfAnEarlierRun, whose report it replaces, and nothing that no run writes.
+func TestRun_RemovesTheStateOfAnEarlierRun(t *testing.T) {
+	f := shortRun(t, t.TempDir())
+	ctx, stop := context.WithCancel(t.Context())
+	f.tell = func(e progress.Event) {
+		if e.Part > 0.1 {
+			stop()
+		}
+	}
+	require.ErrorIs(t, f.run(ctx, io.Discard, io.Discard), context.Canceled)
+	require.FileExists(t, stateOf(f.JSON))
+	anew := *f
+	anew.tell = nil
+	require.NoError(t, anew.run(t.Context(), io.Discard, io.Discard))
+	require.NoFileExists(t, stateOf(f.JSON))
+	require.NoError(t, os.Mkdir(stateOf(f.JSON), 0o755))
+	require.NoError(t, anew.run(t.Context(), io.Discard, io.Discard))
+	require.DirExists(t, stateOf(f.JSON))
+}
+
 // TestState_RefusesWhatNoRunWrites: a file whose digest is that of the report, yet whose numbers no run would give.
 func TestState_RefusesWhatNoRunWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.json")

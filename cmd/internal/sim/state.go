@@ -29,7 +29,7 @@ func loopsOf(list []scenario.Checkpoint) (n int) {
 	return n
 }
 
-// writeJSON writes the report, and beside it the loops that are on their way, or removes those of an earlier one. The
+// writeJSON writes the report, and beside it the loops that are on their way, or removes those of an earlier run. The
 // report is written also where those cannot be: they then start anew.
 func (f *runFlags) writeJSON(r *report, left []scenario.Checkpoint) (written bool, err error) {
 	if atomicfile.IsStdout(f.JSON) {
@@ -50,10 +50,8 @@ func (f *runFlags) writeJSON(r *report, left []scenario.Checkpoint) (written boo
 	if failed := atomicfile.WriteJSON(f.JSON, r); failed != nil {
 		return false, errors.Join(err, failed)
 	}
-	if f.Resume == f.JSON && len(left) == 0 {
-		if err := os.Remove(state); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return true, err
-		}
+	if info, none := os.Lstat(state); len(left) == 0 && none == nil && info.Mode().IsRegular() {
+		err = os.Remove(state)
 	}
 	return true, err
 }
