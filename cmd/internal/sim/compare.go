@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -112,7 +113,7 @@ func (f *compareFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		return fmt.Errorf("%s and %s: %w", f.A, f.B, err)
 	}
 	if f.JSON != "" {
-		if err := atomicfile.WriteJSON(f.JSON, r); err != nil {
+		if err := atomicfile.WriteJSON(f.JSON, comparison{r, timesOfBoth(a, b)}); err != nil {
 			return err
 		}
 	}
@@ -133,6 +134,18 @@ func (f *compareFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		return errWorse
 	}
 	return nil
+}
+
+// comparison is what --json writes.
+type comparison struct {
+	*stats.Report
+	Times map[string]*times `json:"times,omitempty"` // of a and b, where they were measured
+}
+
+func timesOfBoth(a, b *report) map[string]*times {
+	by := map[string]*times{"a": a.Times, "b": b.Times}
+	maps.DeleteFunc(by, func(_ string, x *times) bool { return x == nil })
+	return by
 }
 
 // compared prints a line for each metric that is judged, the worst regression, and the verdict.
