@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"strconv"
@@ -93,4 +94,34 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	for _, g := range groups {
 		require.NoError(t, g.Close())
 	}
+}
+
+// TestGather_LargerThanAFrame: each rank has messages of another length, some of several frames.
+func TestGather_LargerThanAFrame(t *testing.T) {
+	const most = 2 * smallBytes // of a frame: smaller ones are never refused
+	groups := groupOf(t, 3)
+	for _, g := range groups {
+		g.(*tcp).most = most
+	}
+	for _, lengths := range [][]int{{0, 1, 0}, {most - 1, most, 0}, {10, 5 * most, most - 1}, {4*most - 4, 0, 3*most + 7}} {
+		var want [][]byte
+		for rank, n := range lengths {
+			x := make([]byte, n)
+			for i := range x {
+				x[i] = byte(i*i>>8 + rank)
+			}
+			want = append(want, x)
+		}
+		each(t, 3, func(rank int) error {
+			got, err := groups[rank].Gather(t.Context(), want[rank])
+			if err != nil {
+				return err
+			}
+			for k := range want {
+				assert.True(t, bytes.Equal(want[k], got[k]), "rank %d has %d bytes of rank %d", rank, len(got[k]), k)
+			}
+			return nil
+		})
+	}
+	each(t, 3, func(rank int) error { return groups[rank].Close() })
 }

@@ -26,7 +26,7 @@ type Group interface {
 	Mean(ctx context.Context, x []float32) error
 	// Broadcast gives all ranks the first one's bytes, of which all have as many.
 	Broadcast(ctx context.Context, x []byte) error
-	// Gather gives all ranks what each has, by rank. Lengths may differ; over TCP each is 64 MiB at most.
+	// Gather gives all ranks what each has, by rank. Lengths may differ; under MPI each is 1 GiB at most.
 	Gather(ctx context.Context, x []byte) ([][]byte, error)
 
 	// Abort ends the others, with an error that names this rank and gives its reason.

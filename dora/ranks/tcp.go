@@ -23,6 +23,7 @@ type tcp struct {
 	place
 	peers []*peer // by rank on the first one, nil for itself; on another the first one alone
 	call  uint32
+	most  int // bytes of a rank in a frame that gathers
 
 	done   chan struct{} // closed with the first failure
 	once   sync.Once
@@ -34,7 +35,7 @@ type tcp struct {
 }
 
 func newTCP(p place) *tcp {
-	t := &tcp{place: p, done: make(chan struct{}), stop: make(chan struct{})}
+	t := &tcp{place: p, most: maxGather, done: make(chan struct{}), stop: make(chan struct{})}
 	t.expects.changed.L = &t.expects.mu
 	for _, kind := range []byte{frameMean, frameBroadcast, frameGather, frameAbort} {
 		t.expects.most[kind] = smallBytes
@@ -294,9 +295,9 @@ func (t *tcp) broken(err error) error {
 func (t *tcp) largest(kind byte, own int) uint64 {
 	switch {
 	case kind == frameGather && t.rank == 0:
-		return maxGather
+		return uint64(t.most)
 	case kind == frameGather:
-		return uint64(t.size) * (maxGather + 8)
+		return uint64(t.size) * uint64(t.most+8)
 	case kind == frameBroadcast && t.rank == 0:
 		return 8 // how many bytes another rank waits for
 	}
@@ -387,20 +388,42 @@ func (t *tcp) Broadcast(ctx context.Context, x []byte) error {
 	return err
 }
 
-// Gather implements Group.
+// Gather implements Group. Messages go in parts that fit frames, each behind a byte that says whether others follow.
 func (t *tcp) Gather(ctx context.Context, x []byte) ([][]byte, error) {
-	if len(x) > maxGather {
-		return nil, t.broken(fmt.Errorf("%s has %d bytes to gather, at most %d", t.name(), len(x), maxGather))
+	all := make([][]byte, t.size)
+	for more := true; more; {
+		n := min(len(x), t.most-1)
+		part := append([]byte{0}, x[:n]...)
+		if x = x[n:]; len(x) > 0 {
+			part[0] = 1
+		}
+		parts, err := t.gather(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		more = false
+		for rank, part := range parts {
+			if len(part) == 0 {
+				return nil, t.broken(fmt.Errorf("rank %d: an empty part of a message", rank))
+			}
+			all[rank] = append(all[rank], part[1:]...)
+			more = more || part[0] != 0
+		}
 	}
-	out, err := t.exchange(ctx, frameGather, x, func(all [][]byte) ([]byte, error) { return joined(all), nil })
+	return all, nil
+}
+
+// gather is Gather of parts.
+func (t *tcp) gather(ctx context.Context, part []byte) ([][]byte, error) {
+	out, err := t.exchange(ctx, frameGather, part, func(all [][]byte) ([]byte, error) { return joined(all), nil })
 	if err != nil {
 		return nil, err
 	}
-	all, err := parted(out, t.size)
+	parts, err := parted(out, t.size)
 	if err != nil {
 		return nil, t.broken(err)
 	}
-	return all, nil
+	return parts, nil
 }
 
 // Close says goodbye, and waits a moment for what the others still send: a connection that is closed with something

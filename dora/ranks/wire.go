@@ -26,9 +26,9 @@ const (
 
 const (
 	headerBytes  = 13
-	smallBytes   = 1 << 16 // that a frame may have before its call has begun here: a reason, a few numbers
-	maxGather    = 64 << 20
-	alivePerDead = 8 // frames that say "alive" in the time after which a silent rank is dead
+	smallBytes   = 1 << 16  // that a frame may have before its call has begun here: a reason, a few numbers
+	maxGather    = 64 << 20 // of a rank in a frame that gathers
+	alivePerDead = 8        // frames that say "alive" in the time after which a silent rank is dead
 )
 
 // frame is a message.

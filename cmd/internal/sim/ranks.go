@@ -123,13 +123,6 @@ func (j *job) exchange(ctx context.Context, p part) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	const most = 48 << 20 // of a message over TCP, with room
-	if len(data) > most && p.Checkpoint != nil {
-		p.Checkpoint = nil
-		if data, err = json.Marshal(p); err != nil {
-			return nil, err
-		}
-	}
 	all, err := j.group.Gather(context.WithoutCancel(ctx), data) // ranks stop behind a round that all of them know
 	if err != nil {
 		return nil, err

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +12,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/spark-compile/spark-compile/bench/scenario"
+	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/localranks"
 )
@@ -115,6 +120,46 @@ func TestRanks_ThatEndKeepWhatIsFinished(t *testing.T) {
 		require.Equal(t, cli.Interrupted, r.Code, "rank %d: %s", rank, r.Output)
 	}
 	resume("stopped", 1)
+}
+
+// TestJob_SharesLargeCheckpoints: those of models are larger than a message over TCP.
+func TestJob_SharesLargeCheckpoints(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, errors.Join(err, listener.Close()))
+	c := scenario.Checkpoint{Loops: 8, Step: 3, States: map[string][]byte{"planes": make([]byte, 49<<20)}}
+	var ended errgroup.Group
+	for rank := range 2 {
+		env := map[string]string{"RANK": fmt.Sprint(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+			"MASTER_PORT": port, ranks.TokenVariable: strings.Repeat("0123456789abcdef", 2)}
+		ended.Go(func() error {
+			g, err := ranks.Join(t.Context(), ranks.Options{Getenv: func(name string) string { return env[name] }})
+			if err != nil {
+				return err
+			}
+			j := &job{g}
+			s, err := j.share(t.Context(), &start{Report: &report{}, Checkpoints: []scenario.Checkpoint{c}})
+			if err != nil {
+				return err
+			}
+			var own part
+			if j.rank() == 1 {
+				own.Checkpoint = &c
+			}
+			parts, err := j.exchange(t.Context(), own)
+			if err != nil {
+				return err
+			}
+			for _, got := range []*scenario.Checkpoint{&s.Checkpoints[0], parts[1].Checkpoint} {
+				if got == nil || len(got.States["planes"]) != 49<<20 {
+					return fmt.Errorf("rank %d: a checkpoint is lost", rank)
+				}
+			}
+			return g.Close()
+		})
+	}
+	require.NoError(t, ended.Wait())
 }
 
 // TestRanks_ThatDifferAreRefused, on all of them.
