@@ -125,3 +125,17 @@ func TestGather_LargerThanAFrame(t *testing.T) {
 	}
 	each(t, 3, func(rank int) error { return groups[rank].Close() })
 }
+
+// TestClose_WaitsAMoment for others that do not end, however many there are.
+func TestClose_WaitsAMoment(t *testing.T) {
+	groups := groupOf(t, 3)
+	closed := make(chan error, 1)
+	go func() { closed <- groups[0].Close() }()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Error("the first rank waits for ever")
+	}
+	each(t, 2, func(i int) error { return groups[i+1].Close() })
+}

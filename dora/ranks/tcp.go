@@ -445,7 +445,8 @@ func (t *tcp) Close() error {
 			_ = c.CloseWrite()
 		}
 	}
-	end := time.After(2 * time.Second)
+	end, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
 	for _, p := range t.peers {
 		if p == nil {
 			continue
@@ -453,7 +454,7 @@ func (t *tcp) Close() error {
 		for open := true; open; {
 			select {
 			case _, open = <-p.in:
-			case <-end:
+			case <-end.Done():
 				open = false
 			}
 		}
