@@ -20,6 +20,7 @@ type Replay struct {
 	Seed      uint64
 	Algorithm string // that drove; "" if the file does not say
 	Tier      Tier
+	MinCosine *float64 // as of Runner
 }
 
 // stream is the number of a loop of a family, which decides its noise.
@@ -30,7 +31,7 @@ func stream(family string, loop int) uint64 {
 }
 
 // replayKeys are the fields of replay: in a file; of tier planner if it does not say.
-var replayKeys = []string{"scenario", "loop", "seed", "algorithm", "tier"}
+var replayKeys = []string{"scenario", "loop", "seed", "algorithm", "tier", "min_cosine"}
 
 // Format is the file: a scenario file with one scenario of which nothing is drawn, which says whose noise it has.
 // note is a comment, of one line.
@@ -45,12 +46,16 @@ func (r *Replay) Format(note string) []byte {
 	if note != "" {
 		fmt.Fprintf(&b, "# %s\n", strings.ReplaceAll(note, "\n", " "))
 	}
-	tier := ""
+	more := ""
 	if r.Tier == Controls {
-		tier = ", tier: " + r.Tier.String()
+		more = ", tier: " + r.Tier.String()
+	}
+	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+	if r.MinCosine != nil {
+		more += ", min_cosine: " + number(*r.MinCosine)
 	}
 	fmt.Fprintf(&b, "replay: {scenario: %s, loop: %d, seed: %d, algorithm: %s%s}\n", text(r.Family), r.Loop, r.Seed,
-		text(r.Algorithm), tier)
+		text(r.Algorithm), more)
 	fmt.Fprintf(&b, "scenarios:\n  - name: %s\n    set:\n", text(fmt.Sprintf("%s/loop=%d", r.Family, r.Loop)))
 	for i, p := range Params {
 		_, _, follows := profilePoint(p.Name) // the speed, where it is left out
@@ -60,12 +65,11 @@ func (r *Replay) Format(note string) []byte {
 			continue
 		}
 		if x := r.Scenario.Values[i]; x != p.Default || follows {
-			fmt.Fprintf(&b, "      %s: %s\n", p.Name, strconv.FormatFloat(x, 'g', -1, 64))
+			fmt.Fprintf(&b, "      %s: %s\n", p.Name, number(x))
 		}
 	}
 	if r.Scenario.Road != nil {
 		b.WriteString("    road:\n")
-		number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 		fmt.Fprintf(&b, "      spacing: %s\n", number(r.Scenario.Road.Spacing))
 		if r.Scenario.Road.Interval != 0 {
 			fmt.Fprintf(&b, "      interval: %s\n", number(r.Scenario.Road.Interval))
@@ -138,6 +142,13 @@ func parseReplay(raw []byte, dir string) (*Replay, error) {
 		if r.Tier, err = TierNamed(x.Value); err != nil {
 			return nil, fmt.Errorf("line %d: %w", x.Line, err)
 		}
+	}
+	if x := at["min_cosine"]; x != nil {
+		c, err := number(&Param{Name: "min_cosine"}, x)
+		if err != nil || c < 0 || c >= 1 {
+			return nil, fmt.Errorf("line %d: min_cosine is %q, want 0 or more, and less than 1", x.Line, shortened(x.Value))
+		}
+		r.MinCosine = &c
 	}
 	if r.Scenario, err = list[0].Draw(0, 0); err != nil {
 		return nil, err

@@ -84,7 +84,8 @@ func Schema() []byte {
 	schema := closed(object{
 		"scenarios": array(scenario, 1, maxFamilies),
 		"replay": closed(object{"scenario": text, "loop": whole, "seed": whole, "algorithm": object{"type": "string"},
-			"tier": object{"enum": []string{Controls.String()}}},
+			"tier":       object{"enum": []string{Controls.String()}},
+			"min_cosine": object{"type": "number", "minimum": 0, "exclusiveMaximum": 1}},
 			"scenario", "loop", "seed"),
 	}, "scenarios")
 	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"

@@ -50,6 +50,7 @@ func TestSchema_AcceptsWhatIsRead(t *testing.T) {
 		`scenarios: [{road: {distance: [0, 100, 160], curvature: [0, 0, 0.003], speed: [20, 20, 15]}}]`,
 		`scenarios: [{road: {spacing: 5, curvature: [0, 0.003], interval: 0.1, speed: [9, 9, 9], lead: [9, 9, 9], lead_speed: [0, 0, 0]}}]`,
 		`{replay: {scenario: a, loop: 3, seed: 18446744073709551615}, scenarios: [{set: {speed: 3}}]}`,
+		`{replay: {scenario: a, loop: 3, seed: 1, min_cosine: 0.5}, scenarios: [{set: {speed: 3}}]}`,
 	}
 	for _, f := range slices.Concat(Planner.Families(), Controls.Families()) {
 		bySchema, _ := judge("scenarios: [{family: " + f.Name + "}]")

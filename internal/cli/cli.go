@@ -295,6 +295,14 @@ func PrecisionOf(flag string, warn func(string)) (string, error) {
 	return s.Precision.Value, nil
 }
 
+// CheckMinCosine is an error unless the flag --min-cosine, nil if it is not given, is an accuracy budget.
+func CheckMinCosine(c *float64) error {
+	if c != nil && !(*c >= 0 && *c < 1) {
+		return fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *c)
+	}
+	return nil
+}
+
 // Bounds is the flag --max-output, once for each node: node=100.
 type Bounds = map[string]int
 

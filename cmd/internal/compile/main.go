@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -179,8 +178,8 @@ func (f *flags) prepare(ctx context.Context, place func() error, tell func(progr
 	if err != nil {
 		return nil, err
 	}
-	if f.MinCosine != nil && (*f.MinCosine < 0 || *f.MinCosine >= 1 || math.IsNaN(*f.MinCosine)) {
-		return nil, fmt.Errorf("--min-cosine %g: want 0 (no budget) or more, and less than 1", *f.MinCosine)
+	if err := cli.CheckMinCosine(f.MinCosine); err != nil {
+		return nil, err
 	}
 	if err := f.checkSlots(precision); err != nil {
 		return nil, err

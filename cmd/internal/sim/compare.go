@@ -23,6 +23,7 @@ import (
 type compareFlags struct {
 	command `kong:"-"`
 	tierFlag
+	budgetFlag
 	A         string   `arg:"" help:"Algorithm, as run takes it, or a file that run --json wrote." names:""`
 	B         string   `arg:"" help:"What is compared with it, likewise." names:""`
 	Scenarios []string `help:"Built-in scenarios, or scenario files, that algorithms run; default: all that are built in." placeholder:"S,…" names:""`
@@ -48,6 +49,9 @@ func (f *compareFlags) side(ctx context.Context, what string, stderr io.Writer) 
 	if filepath.Ext(what) != ".json" {
 		run := runFlags{tierFlag: f.tierFlag, Route: f.Route, Scenarios: f.Scenarios, Algorithm: what, N: &f.N, Seed: &f.Seed,
 			Device: f.Device, Quiet: f.Quiet, Times: f.Times}
+		if calibrates(what) {
+			run.budgetFlag = f.budgetFlag
+		}
 		if len(run.Scenarios) == 0 && f.Route == "" {
 			t, err := f.tier()
 			if err != nil {
@@ -83,6 +87,9 @@ func (f *compareFlags) run(ctx context.Context, w, stderr io.Writer) error {
 				return err
 			}
 		}
+	}
+	if err := f.check(f.A, f.B); err != nil {
+		return err
 	}
 	t, err := f.tier()
 	if err != nil {
@@ -219,6 +226,7 @@ func writeRegressions(dir string, r *stats.Report, a, b *report) error {
 		if err != nil {
 			return err
 		}
+		loop.MinCosine = b.MinCosine
 		m := a.tier().Metrics()[x.metric]
 		note := fmt.Sprintf("%s: %s with %s, %s with %s", m.Name, quantity(a.Metrics[x.loop][x.metric], m), a.Algorithm,
 			quantity(b.Metrics[x.loop][x.metric], m), b.Algorithm)

@@ -24,7 +24,8 @@ import (
 )
 
 type replayFlags struct {
-	command   `kong:"-"`
+	command `kong:"-"`
+	budgetFlag
 	File      string  `arg:"" help:"Report that run --json wrote, or file that compare --regressions wrote."`
 	Scenario  string  `help:"Scenario of the report. Default: that of its first loop that failed, else its first." placeholder:"S" names:""`
 	Loop      *int    `help:"Number of the loop. Default: the first of that scenario that failed, else 0." placeholder:"K"`
@@ -50,7 +51,15 @@ func (f *replayFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		return err
 	}
 	if f.Algorithm != "" && f.Algorithm != loop.Algorithm {
-		loop.Algorithm, was = f.Algorithm, nil // nothing to compare with
+		loop.Algorithm, loop.MinCosine, was = f.Algorithm, nil, nil // nothing to compare with
+	}
+	if f.MinCosine != nil {
+		if err := f.check(loop.Algorithm); err != nil {
+			return err
+		}
+		if budget(loop.Algorithm, loop.MinCosine) != *f.MinCosine {
+			loop.MinCosine, was = f.MinCosine, nil
+		}
 	}
 	a, err := scenario.Named(loop.Algorithm)
 	if err != nil {
@@ -64,7 +73,7 @@ func (f *replayFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if notice != "" {
 		fmt.Fprintln(stderr, notice)
 	}
-	r := &report{Route: f.Route}
+	r := &report{Route: f.Route, MinCosine: loop.MinCosine}
 	if r.Tier, err = tierOf(loop.Algorithm, planned(loop.Tier)); err != nil {
 		return err
 	}
@@ -172,7 +181,9 @@ func (f *replayFlags) find() (loop *scenario.Replay, was []float64, where string
 		return nil, nil, "", fmt.Errorf("%s: the file of algorithm %s has changed since; give --algorithm to drive with it nevertheless", f.File, r.Algorithm)
 	}
 	family, k := r.loop(first)
-	loop, err = r.tier().ReplayOf(family, r.Seed, k, r.Algorithm)
+	if loop, err = r.tier().ReplayOf(family, r.Seed, k, r.Algorithm); err == nil {
+		loop.MinCosine = r.MinCosine
+	}
 	return loop, r.Metrics[first], fmt.Sprintf("it ran on %s by version %s", r.Device, r.Program), err
 }
 

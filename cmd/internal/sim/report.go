@@ -33,7 +33,8 @@ type report struct {
 	Program   string            `json:"program"` // version of spark-sim that ran it
 	Tier      string            `json:"tier"`
 	Algorithm string            `json:"algorithm"`
-	Digest    string            `json:"digest,omitzero"` // SHA-256 of an algorithm that is a file
+	Digest    string            `json:"digest,omitzero"`      // SHA-256 of an algorithm that is a file
+	MinCosine *float64          `json:"min_cosine,omitempty"` // --min-cosine; nil: the default
 	Device    string            `json:"device"`
 	Seed      uint64            `json:"seed"`
 	N         int               `json:"n"`
@@ -62,7 +63,7 @@ func (r *report) tier() scenario.Tier {
 
 // runner is one for the report's loops; tier model is the algorithm's own.
 func (r *report) runner(ctx context.Context, d hal.Device) (*scenario.Runner, error) {
-	run := &scenario.Runner{Device: d}
+	run := &scenario.Runner{Device: d, MinCosine: r.MinCosine}
 	if r.Route != "" && r.tier() == scenario.Pictures {
 		var err error
 		if _, run.Recording, err = scenario.OpenRoute(ctx, r.Route); err != nil {
@@ -242,6 +243,7 @@ func differences(a, b *report, alike bool) string {
 	say("tier", a.Tier, b.Tier)
 	if alike {
 		say("algorithm", a.Algorithm, b.Algorithm)
+		say("min-cosine", budget(a.Algorithm, a.MinCosine), budget(b.Algorithm, b.MinCosine))
 		say("route", a.Route, b.Route)
 		if a.Algorithm == b.Algorithm && a.Digest != b.Digest {
 			list = append(list, "the file of the algorithm has changed")

@@ -21,6 +21,7 @@ import (
 type runFlags struct {
 	command `kong:"-"`
 	tierFlag
+	budgetFlag
 	Scenarios []string `arg:"" optional:"" help:"Built-in scenarios, scenario files, or recorded drives (.csv, directories)." names:""`
 	Algorithm string   `help:"What drives: one that spark-sim list names, the ONNX file of a policy or driving model, or vision.onnx+policy.onnx; policy.onnx:fp16 in that precision. Default: pid." placeholder:"A" names:""`
 	Route     string   `help:"Run on the road of a recorded route, and show driving models its pictures from where they are. Default scenario: the route itself." placeholder:"DIR"`
@@ -174,7 +175,7 @@ func (f *runFlags) plan(ctx context.Context) (*report, error) {
 	}
 	if was != nil {
 		r.Algorithm, r.Seed, r.N, r.Scenarios, r.Device = was.Algorithm, was.Seed, was.N, was.Scenarios, was.Device
-		r.Route = was.Route
+		r.Route, r.MinCosine = was.Route, was.MinCosine
 		if f.Tier == "" && was.tier() != scenario.Pictures {
 			tier = was.tier()
 		}
@@ -193,6 +194,12 @@ func (f *runFlags) plan(ctx context.Context) (*report, error) {
 				r.Algorithm)
 		}
 		r.Algorithm = strings.Join(paths, "+") + ":" + f.Precision
+	}
+	if f.MinCosine != nil {
+		if err := f.check(r.Algorithm); err != nil {
+			return nil, err
+		}
+		r.MinCosine = f.MinCosine
 	}
 	if f.Seed != nil {
 		r.Seed = *f.Seed
