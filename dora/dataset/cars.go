@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/dora/route"
@@ -31,10 +30,7 @@ func openCars(ctx context.Context, dir string, opt Options) (Set, error) {
 	}
 	c, h := &cars{counts: Counts{Events: map[string]int{}, Cars: map[string]int{}}}, sha256.New()
 	var reasons []string
-	kept := digests{}
-	if opt.Cache != "" {
-		kept.dir = filepath.Join(opt.Cache, digestDir)
-	}
+	kept := digestsIn(opt.Cache)
 	for i := range found.Segments {
 		s := &found.Segments[i]
 		path := knowledge(s)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/memory"
 )
@@ -22,6 +23,45 @@ import (
 // digests computes SHA-256 digests of files and directories. Results are cached by path and stamp.
 type digests struct {
 	dir string // of the cache; "": no cache
+}
+
+// digestDir is the directory of a cache that digests of files are in.
+const digestDir = "digests"
+
+// digestsIn keeps digests in a cache; "": nowhere.
+func digestsIn(cache string) digests {
+	if cache == "" {
+		return digests{}
+	}
+	return digests{filepath.Join(cache, digestDir)}
+}
+
+// RouteDigest is the digest of a recorded route below a directory: of its segments' logs, poses and videos, wherever the
+// directory is. Digests of files are kept in a cache; "", or one that cannot be written: they are not.
+func RouteDigest(ctx context.Context, dir, cache string) (string, error) {
+	found, err := route.Find(ctx, dir)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for i := range found.Segments {
+		s := &found.Segments[i]
+		fmt.Fprintf(h, "%q\n", s.Name())
+		for _, path := range (&contract{}).files(s, knowledge(s)) {
+			if path == "" {
+				continue
+			}
+			text, err := digestsIn(cache).of(ctx, path, true)
+			if errors.As(err, new(*unkept)) {
+				text, err = digests{}.of(ctx, path, true)
+			}
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", s.Name(), err)
+			}
+			fmt.Fprintln(h, text)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // digestFormat changes with the layout of listing.

@@ -209,6 +209,33 @@ func TestContent_DependsOnStepAndDensity(t *testing.T) {
 	assert.Len(t, seen, 6)
 }
 
+// TestRouteDigest_IsOfContents: a byte of a log or video counts, the directory and the cache do not.
+func TestRouteDigest_IsOfContents(t *testing.T) {
+	dir, segment, video := videoRoute(t, 300<<10)
+	log, cache := unpacked(t, segment), t.TempDir()
+	aged(t, dir)
+	of := func(dir, cache string) string {
+		text, err := RouteDigest(t.Context(), dir, cache)
+		require.NoError(t, err)
+		return text
+	}
+	first := of(dir, cache)
+	entries, err := os.ReadDir(filepath.Join(cache, digestDir))
+	require.NoError(t, err)
+	assert.Len(t, entries, 2)
+	assert.Equal(t, []string{first, first, first}, []string{of(dir, cache), of(dir, ""), of(dir, filepath.Join(log, "none"))})
+	for _, path := range []string{log, video} {
+		flip(t, path)
+		assert.NotEqual(t, first, of(dir, cache), path)
+		flip(t, path)
+	}
+	moved := filepath.Join(t.TempDir(), "moved")
+	require.NoError(t, os.Rename(dir, moved))
+	assert.Equal(t, first, of(moved, cache))
+	_, err = RouteDigest(t.Context(), dir, cache)
+	assert.ErrorContains(t, err, "no such file")
+}
+
 // TestCodeVersion_HasAllCode that makes what is cached: a file is in it, or is listed here as one that is not.
 func TestCodeVersion_HasAllCode(t *testing.T) {
 	for dir, c := range map[string]struct {

@@ -103,7 +103,7 @@ func (c *contract) content(ctx context.Context, files []string, cache string, wa
 		text := "none"
 		if path != "" {
 			var err error
-			if text, err = (digests{filepath.Join(cache, digestDir)}).of(ctx, path, wait); err != nil {
+			if text, err = digestsIn(cache).of(ctx, path, wait); err != nil {
 				return "", err
 			}
 		}
@@ -111,9 +111,6 @@ func (c *contract) content(ctx context.Context, files []string, cache string, wa
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
-
-// digestDir is the directory of a cache that digests of files are in.
-const digestDir = "digests"
 
 // files are those that samples are made of; "" where one is not there.
 func (c *contract) files(s *route.Segment, log string) []string {
