@@ -219,9 +219,9 @@ func (p *page) record(ctx context.Context, device string, worst []int, notes map
 	for k, r := range sides {
 		a, err := scenario.Named(r.Algorithm)
 		if err == nil {
-			var sum string
-			if sum, err = digest(r.Algorithm); err == nil && sum != r.Digest {
-				err = fmt.Errorf("the file %s has changed since", r.Algorithm)
+			var what string
+			if what, err = r.changed(ctx, a); what != "" {
+				err = fmt.Errorf("%s has changed since", what)
 			}
 		}
 		if err != nil { // of a report that another machine wrote

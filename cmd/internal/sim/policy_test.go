@@ -1,10 +1,33 @@
 package sim
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/ir"
 )
+
+// writeOutside writes a policy whose weights are in a file beside it, weights.bin.
+func writeOutside(path string) error {
+	if err := writePolicy(path, "observation", "action"); err != nil {
+		return err
+	}
+	m, err := onnx.Load(path)
+	if err != nil {
+		return err
+	}
+	w := m.Proto.Graph.Initializer[0]
+	raw := slices.Clone(w.RawData)
+	key, value := "location", "weights.bin"
+	w.RawData, w.DataLocation = nil, onnxpb.TensorProto_EXTERNAL.Enum()
+	w.ExternalData = []*onnxpb.StringStringEntryProto{{Key: &key, Value: &value}}
+	return errors.Join(m.Save(path), os.WriteFile(filepath.Join(filepath.Dir(path), value), raw, 0o644))
+}
 
 // writePolicy writes a policy that follows the road ahead and turns the car back by its distance and angle, with an
 // input and an output of the given names.

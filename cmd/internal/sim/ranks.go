@@ -95,16 +95,20 @@ func (j *job) share(ctx context.Context, s *start) (*start, error) {
 }
 
 // agree reports in what ranks differ that would give other bits.
-func (j *job) agree(ctx context.Context, r *report) error {
+func (j *job) agree(ctx context.Context, r *report, a scenario.Algorithm) error {
 	if j.group == nil {
 		return nil
 	}
-	own, err := digest(r.Algorithm)
+	own, err := digest(a)
+	if err != nil {
+		return err
+	}
+	route, err := r.pictures(ctx)
 	if err != nil {
 		return err
 	}
 	return ranks.Agree(ctx, j.group, map[string]string{"version of spark-sim": cli.Version(), "device": r.Device,
-		"SHA-256 of the file of algorithm " + r.Algorithm: own})
+		"SHA-256 of the file of algorithm " + r.Algorithm: own, "SHA-256 of recorded route " + r.Route: route})
 }
 
 // part is what a rank did in a round.

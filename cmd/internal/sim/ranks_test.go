@@ -182,6 +182,20 @@ func TestRanks_ThatDifferAreRefused(t *testing.T) {
 		require.Equal(t, cli.BadInput, r.Code)
 		require.Contains(t, r.Output, "rank 2 differs: SHA-256 of the file of algorithm policy.onnx is ")
 	}
+	for rank := range 2 {
+		at := filepath.Join(dir, fmt.Sprint(rank))
+		require.NoError(t, writeOutside(filepath.Join(at, "outside.onnx")))
+	}
+	weights := filepath.Join(dir, "1", "weights.bin")
+	data, err := os.ReadFile(weights)
+	require.NoError(t, err)
+	data[0] ^= 1
+	require.NoError(t, os.WriteFile(weights, data, 0o644))
+	outside := strings.Replace(script, "policy.onnx", "outside.onnx", 1)
+	for _, r := range localranks.Start(t, 2, nil, "sh", "-c", outside).Wait() {
+		require.Equal(t, cli.BadInput, r.Code)
+		require.Contains(t, r.Output, "rank 1 differs: SHA-256 of the file of algorithm outside.onnx is ")
+	}
 	script = strings.Replace(script, "spark-sim run curve", "spark-sim run curv$RANK", 1)
 	for rank, r := range localranks.Start(t, 2, nil, "sh", "-c", script).Wait() {
 		require.Equal(t, cli.BadInput, r.Code)

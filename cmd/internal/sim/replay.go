@@ -46,7 +46,7 @@ func (f *replayFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if !(f.Every > 0) {
 		return fmt.Errorf("--every %v: want seconds above 0", f.Every)
 	}
-	loop, was, where, err := f.find()
+	loop, was, in, err := f.find()
 	if err != nil {
 		return err
 	}
@@ -65,6 +65,14 @@ func (f *replayFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if in != nil && f.Algorithm == "" {
+		switch what, err := in.changed(ctx, a); {
+		case err != nil:
+			return err
+		case what != "":
+			return fmt.Errorf("%s: %s has changed since; give --algorithm to drive nevertheless", f.File, what)
+		}
+	}
 	d, notice, err := detect.Open(ctx, detect.Options{Name: f.Device, Called: "--device"})
 	if err != nil {
 		return err
@@ -74,9 +82,7 @@ func (f *replayFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		fmt.Fprintln(stderr, notice)
 	}
 	r := &report{Route: f.Route, MinCosine: loop.MinCosine}
-	if r.Tier, err = tierOf(loop.Algorithm, planned(loop.Tier)); err != nil {
-		return err
-	}
+	r.Tier = tierOf(a, planned(loop.Tier))
 	run, err := r.runner(ctx, d)
 	if err != nil {
 		return err
@@ -117,8 +123,8 @@ func (f *replayFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	case was == nil:
 		return nil
 	case other > 0:
-		fmt.Fprintf(w, "\n%s of %d differ from those in %s: %s\n", plural.Count(other, "metric"), len(was), f.File,
-			where)
+		fmt.Fprintf(w, "\n%s of %d differ from those in %s: it ran on %s by version %s\n",
+			plural.Count(other, "metric"), len(was), f.File, in.Device, in.Program)
 		return errOther
 	}
 	_, err = fmt.Fprintf(w, "\nthe same bits as in %s\n", f.File)
@@ -133,25 +139,25 @@ func planned(t scenario.Tier) scenario.Tier {
 	return t
 }
 
-// find is the loop that the arguments name, what it ended with, if that is known, and on what it ran.
-func (f *replayFlags) find() (loop *scenario.Replay, was []float64, where string, err error) {
+// find is the loop that the arguments name, and if it is of a report what it ended with, and the report.
+func (f *replayFlags) find() (loop *scenario.Replay, was []float64, in *report, err error) {
 	if ext := filepath.Ext(f.File); ext == ".yaml" || ext == ".yml" {
 		if f.Scenario != "" || f.Loop != nil {
-			return nil, nil, "", fmt.Errorf("--scenario and --loop: %s is one loop", f.File)
+			return nil, nil, nil, fmt.Errorf("--scenario and --loop: %s is one loop", f.File)
 		}
 		loop, err := scenario.ReadReplay(f.File)
 		if err == nil && loop.Algorithm == "" && f.Algorithm == "" {
 			err = fmt.Errorf("%s does not say what drove; give --algorithm", f.File)
 		}
-		return loop, nil, "", err
+		return loop, nil, nil, err
 	}
 	r, err := readReport(f.File)
 	if err != nil {
-		return nil, nil, "", err
+		return nil, nil, nil, err
 	}
 	f.Route = cmp.Or(f.Route, r.Route)
 	if len(r.Metrics) == 0 {
-		return nil, nil, "", fmt.Errorf("%s: no loop has ended", f.File)
+		return nil, nil, nil, fmt.Errorf("%s: no loop has ended", f.File)
 	}
 	first, ok := -1, false
 	for i := range r.Metrics {
@@ -172,19 +178,14 @@ func (f *replayFlags) find() (loop *scenario.Replay, was []float64, where string
 		for _, s := range r.Scenarios {
 			names = append(names, s.Name)
 		}
-		return nil, nil, "", fmt.Errorf("%s has no such loop: it has loops 0 to %d of %v, of which %d ended", f.File,
+		return nil, nil, nil, fmt.Errorf("%s has no such loop: it has loops 0 to %d of %v, of which %d ended", f.File,
 			r.N-1, names, len(r.Metrics))
-	}
-	if sum, err := digest(r.Algorithm); err != nil {
-		return nil, nil, "", err
-	} else if sum != r.Digest && f.Algorithm == "" {
-		return nil, nil, "", fmt.Errorf("%s: the file of algorithm %s has changed since; give --algorithm to drive with it nevertheless", f.File, r.Algorithm)
 	}
 	family, k := r.loop(first)
 	if loop, err = r.tier().ReplayOf(family, r.Seed, k, r.Algorithm); err == nil {
 		loop.MinCosine = r.MinCosine
 	}
-	return loop, r.Metrics[first], fmt.Sprintf("it ran on %s by version %s", r.Device, r.Program), err
+	return loop, r.Metrics[first], r, err
 }
 
 // shown prints rows of a trace at such times, and the last one.

@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +14,10 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
+	"github.com/spark-compile/spark-compile/dora/dataset"
+	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
@@ -33,15 +35,16 @@ type report struct {
 	Program   string            `json:"program"` // version of spark-sim that ran it
 	Tier      string            `json:"tier"`
 	Algorithm string            `json:"algorithm"`
-	Digest    string            `json:"digest,omitzero"`      // SHA-256 of an algorithm that is a file
+	Digest    string            `json:"digest,omitzero"`      // SHA-256 of an algorithm's files, with external data
 	MinCosine *float64          `json:"min_cosine,omitempty"` // --min-cosine; nil: the default
 	Device    string            `json:"device"`
 	Seed      uint64            `json:"seed"`
 	N         int               `json:"n"`
-	Partial   bool              `json:"partial,omitzero"` // the run was stopped: the last loops are not there
-	State     string            `json:"state,omitzero"`   // SHA-256 of the file with loops that were on their way
-	Times     *times            `json:"times,omitempty"`  // with --times alone: no two runs have the same
-	Route     string            `json:"route,omitzero"`   // directory of a recorded route that models see
+	Partial   bool              `json:"partial,omitzero"`      // the run was stopped: the last loops are not there
+	State     string            `json:"state,omitzero"`        // SHA-256 of the file with loops that were on their way
+	Times     *times            `json:"times,omitempty"`       // with --times alone: no two runs have the same
+	Route     string            `json:"route,omitzero"`        // directory of a recorded route that models see
+	Pictures  string            `json:"route_digest,omitzero"` // SHA-256 of the route's files, where models see it
 	Scenarios []scenario.Family `json:"scenarios"`
 	Columns   []string          `json:"columns"` // of metrics
 	Metrics   [][]float64       `json:"metrics"` // a row for each loop: the n of a scenario behind each other
@@ -144,39 +147,59 @@ func (r *report) draw(i int) (scenario.Scenario, error) {
 	return f.Draw(r.Seed, k)
 }
 
-// digest is that of the files of an algorithm; empty where there are none of that name.
-func digest(algorithm string) (string, error) {
-	paths, _ := scenario.FilesOf(algorithm)
+// digest is that of the files of an algorithm's networks, with their external data; "" without one.
+func digest(a scenario.Algorithm) (string, error) {
+	var files []*onnx.Model
+	switch a := a.(type) {
+	case *scenario.Policy:
+		files = []*onnx.Model{a.ONNX}
+	case *scenario.Models:
+		files = a.ONNX
+	}
 	var all []string
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() {
-			return "", nil
-		}
-		f, err := os.Open(path)
+	for _, m := range files {
+		sum, err := m.Digest()
 		if err != nil {
 			return "", err
 		}
-		defer f.Close()
-		h := sha256.New()
-		if _, err := io.Copy(h, f); err != nil {
-			return "", fmt.Errorf("%s: %w", path, err)
-		}
-		all = append(all, fmt.Sprintf("%x", h.Sum(nil)))
+		all = append(all, sum)
 	}
 	return strings.Join(all, "+"), nil
 }
 
-// tierOf is the tier that an algorithm drives in where the flag says another one or none.
-func tierOf(algorithm string, t scenario.Tier) (string, error) {
-	a, err := scenario.Named(algorithm)
+// pictures is the digest of the recorded route that the report's loops see; "" if they see none.
+func (r *report) pictures(ctx context.Context) (string, error) {
+	if r.Route == "" || r.tier() != scenario.Pictures {
+		return "", nil
+	}
+	s, err := config.Read(config.Flags{}, nil)
 	if err != nil {
 		return "", err
 	}
+	return dataset.RouteDigest(ctx, r.Route, s.CacheDir("routes"))
+}
+
+// changed names what the report's loops were run with and is another now; "": nothing is.
+func (r *report) changed(ctx context.Context, a scenario.Algorithm) (string, error) {
+	sum, err := digest(a)
+	if err != nil {
+		return "", err
+	}
+	if sum != r.Digest {
+		return "the file of algorithm " + r.Algorithm + ", or its external data,", nil
+	}
+	if sum, err = r.pictures(ctx); err == nil && sum != r.Pictures {
+		return "the recorded route " + r.Route, nil
+	}
+	return "", err
+}
+
+// tierOf is the tier that an algorithm drives in where the flag says another one or none.
+func tierOf(a scenario.Algorithm, t scenario.Tier) string {
 	if _, ok := a.(*scenario.Models); ok && t == scenario.Planner {
 		t = scenario.Pictures
 	}
-	return t.String(), nil
+	return t.String()
 }
 
 // readReport reads what run --json wrote. Errors name the file.
@@ -246,10 +269,17 @@ func differences(a, b *report, alike bool) string {
 		say("min-cosine", budget(a.Algorithm, a.MinCosine), budget(b.Algorithm, b.MinCosine))
 		say("route", a.Route, b.Route)
 		if a.Algorithm == b.Algorithm && a.Digest != b.Digest {
-			list = append(list, "the file of the algorithm has changed")
+			list = append(list, "the file of the algorithm, or its external data, has changed")
 		}
 		say("device", a.Device, b.Device)
 		say("version of spark-sim", a.Program, b.Program)
+	}
+	if a.Tier == b.Tier && a.Pictures != b.Pictures {
+		text := fmt.Sprintf("recorded routes %s and %s differ", a.Route, b.Route)
+		if a.Route == b.Route {
+			text = fmt.Sprintf("the recorded route %s has changed", a.Route)
+		}
+		list = append(list, text)
 	}
 	var names [2][]string
 	by := [2]map[string]string{{}, {}}

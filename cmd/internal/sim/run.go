@@ -234,11 +234,16 @@ func (f *runFlags) plan(ctx context.Context) (*report, error) {
 		return nil, fmt.Errorf("--n %d of %s: want 1 to %d loops in all", r.N,
 			plural.Count(len(r.Scenarios), "scenario"), maxLoops)
 	}
-	if r.Digest, err = digest(r.Algorithm); err != nil {
+	a, err := scenario.Named(r.Algorithm)
+	if err != nil {
 		return nil, err
 	}
-	if r.Tier, err = tierOf(r.Algorithm, tier); err != nil {
+	if r.Digest, err = digest(a); err != nil {
 		return nil, err
+	}
+	r.Tier = tierOf(a, tier)
+	if r.Pictures, err = r.pictures(ctx); err != nil {
+		return nil, fmt.Errorf("--route: %w", err)
 	}
 	r.Columns = columns(r.tier())
 	if was == nil {

@@ -199,6 +199,14 @@ func TestRun_RemovesTheStateOfAnEarlierRun(t *testing.T) {
 	require.DirExists(t, stateOf(f.JSON))
 }
 
+// TestDifferences_OfRecordedRoutes: what models see of a route makes pairs, whatever its directory is called.
+func TestDifferences_OfRecordedRoutes(t *testing.T) {
+	of := func(route, pictures string) *report { return &report{Route: route, Pictures: pictures} }
+	require.Empty(t, differences(of("a", "1"), of("b", "1"), false))
+	require.Equal(t, "recorded routes a and b differ", differences(of("a", "1"), of("b", "2"), false))
+	require.Equal(t, "the recorded route a has changed", differences(of("a", "1"), of("a", "2"), true))
+}
+
 // TestState_RefusesWhatNoRunWrites: a file whose digest is that of the report, yet whose numbers no run would give.
 func TestState_RefusesWhatNoRunWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.json")

@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 			}
 			return cond == "python" && interpreter != "", nil
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"route": writeRoute},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"route": writeRoute, "flip": flip},
 		Setup: func(e *testscript.Env) error {
 			for _, name := range []string{"OPENPILOT_DGX_PRECISION", "OPENPILOT_DGX_ENABLED", "OPENPILOT_DISABLE_DGX",
 				"SPARK_DEVICE"} {
@@ -61,9 +61,21 @@ func TestScripts(t *testing.T) {
 					return err
 				}
 			}
-			return nil
+			return writeOutside(filepath.Join(e.WorkDir, "outside.onnx"))
 		},
 	})
+}
+
+// flip is the command flip PATTERN: it changes the last bit of the first such file.
+func flip(ts *testscript.TestScript, _ bool, args []string) {
+	found, err := filepath.Glob(ts.MkAbs(args[0]))
+	if err != nil || len(found) == 0 {
+		ts.Fatalf("%s: %v, %v", args[0], found, err)
+	}
+	data, err := os.ReadFile(found[0])
+	ts.Check(err)
+	data[len(data)-1] ^= 1
+	ts.Check(os.WriteFile(found[0], data, 0o644))
 }
 
 // writeRoute is the command route DIR: a route of three seconds in the middle of its lane.

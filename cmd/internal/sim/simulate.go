@@ -180,7 +180,7 @@ func (f *runFlags) simulate(ctx context.Context, j *job, s *start, out *lines, s
 			"anew without --resume", f.Resume, r.Device, name)
 	}
 	r.Device = name
-	if err := j.agree(ctx, r); err != nil {
+	if err := j.agree(ctx, r, a); err != nil {
 		return "", nil, err
 	}
 	if s.Ended == r.total() {
