@@ -108,7 +108,7 @@ func (j *job) agree(ctx context.Context, r *report, a scenario.Algorithm) error 
 		return err
 	}
 	return ranks.Agree(ctx, j.group, map[string]string{"version of spark-sim": cli.Version(), "device": r.Device,
-		"SHA-256 of the file of algorithm " + r.Algorithm: own, "SHA-256 of recorded route " + r.Route: route})
+		"SHA-256 of the file of algorithm " + r.Algorithm: own, "SHA-256 of the recorded route": route})
 }
 
 // part is what a rank did in a round.

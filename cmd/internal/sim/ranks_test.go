@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
+	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/localranks"
@@ -122,13 +123,13 @@ func TestRanks_ThatEndKeepWhatIsFinished(t *testing.T) {
 	resume("stopped", 1)
 }
 
-// TestJob_SharesLargeCheckpoints: those of models are larger than a message over TCP.
-func TestJob_SharesLargeCheckpoints(t *testing.T) {
+// pair runs f as each of two ranks over TCP in this process.
+func pair(t *testing.T, f func(j *job) error) error {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	require.NoError(t, errors.Join(err, listener.Close()))
-	c := scenario.Checkpoint{Loops: 8, Step: 3, States: map[string][]byte{"planes": make([]byte, 49<<20)}}
 	var ended errgroup.Group
 	for rank := range 2 {
 		env := map[string]string{"RANK": fmt.Sprint(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
@@ -138,28 +139,54 @@ func TestJob_SharesLargeCheckpoints(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			j := &job{g}
-			s, err := j.share(t.Context(), &start{Report: &report{}, Checkpoints: []scenario.Checkpoint{c}})
-			if err != nil {
-				return err
-			}
-			var own part
-			if j.rank() == 1 {
-				own.Checkpoint = &c
-			}
-			parts, err := j.exchange(t.Context(), own)
-			if err != nil {
-				return err
-			}
-			for _, got := range []*scenario.Checkpoint{&s.Checkpoints[0], parts[1].Checkpoint} {
-				if got == nil || len(got.States["planes"]) != 49<<20 {
-					return fmt.Errorf("rank %d: a checkpoint is lost", rank)
-				}
-			}
-			return g.Close()
+			return errors.Join(f(&job{g}), g.Close())
 		})
 	}
-	require.NoError(t, ended.Wait())
+	return ended.Wait()
+}
+
+// TestJob_SharesLargeCheckpoints: those of models are larger than a message over TCP.
+func TestJob_SharesLargeCheckpoints(t *testing.T) {
+	c := scenario.Checkpoint{Loops: 8, Step: 3, States: map[string][]byte{"planes": make([]byte, 49<<20)}}
+	require.NoError(t, pair(t, func(j *job) error {
+		s, err := j.share(t.Context(), &start{Report: &report{}, Checkpoints: []scenario.Checkpoint{c}})
+		if err != nil {
+			return err
+		}
+		var own part
+		if j.rank() == 1 {
+			own.Checkpoint = &c
+		}
+		parts, err := j.exchange(t.Context(), own)
+		if err != nil {
+			return err
+		}
+		for _, got := range []*scenario.Checkpoint{&s.Checkpoints[0], parts[1].Checkpoint} {
+			if got == nil || len(got.States["planes"]) != 49<<20 {
+				return fmt.Errorf("rank %d: a checkpoint is lost", j.rank())
+			}
+		}
+		return nil
+	}))
+}
+
+// TestJob_ComparesRecordedRoutes, of which each rank reads its own.
+func TestJob_ComparesRecordedRoutes(t *testing.T) {
+	t.Setenv("SPARK_CACHE", "off")
+	dir := t.TempDir()
+	s := dataset.Synthesis{Routes: 1, Seconds: 1, Width: 32, Height: 20, Middle: true}
+	for rank := range 2 {
+		require.NoError(t, dataset.Synthesise(t.Context(), filepath.Join(dir, fmt.Sprint(rank)), s))
+	}
+	agree := func(j *job) error {
+		r := &report{Tier: scenario.Pictures.String(), Route: filepath.Join(dir, fmt.Sprint(j.rank()))}
+		return j.agree(t.Context(), r, &scenario.Models{})
+	}
+	require.NoError(t, pair(t, agree))
+	logs, err := filepath.Glob(filepath.Join(dir, "1", "*", "rlog.zst"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(logs[0], []byte("another"), 0o644))
+	require.ErrorContains(t, pair(t, agree), "rank 1 differs: SHA-256 of the recorded route is ")
 }
 
 // TestRanks_ThatDifferAreRefused, on all of them.
