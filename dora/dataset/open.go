@@ -68,7 +68,7 @@ func Open(ctx context.Context, spec string, opt Options) (Set, error) {
 			return nil, ctx.Err()
 		}
 		if err == nil && (slices.ContainsFunc(found.Segments, func(s route.Segment) bool { return knowledge(&s) != "" }) ||
-			slices.ContainsFunc(found.Problems, func(p route.Problem) bool { return p.Log })) {
+			slices.ContainsFunc(found.Problems, func(p route.Problem) bool { return p.Role.Log() })) {
 			k = anyRoutes
 		}
 	}

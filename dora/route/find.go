@@ -32,7 +32,8 @@ const (
 	GlobalPose   Role = "global_pose"
 )
 
-func (r Role) log() bool { return r == RLog || r == QLog || r == RawLog }
+// Log reports whether files of the role are logs.
+func (r Role) Log() bool { return r == RLog || r == QLog || r == RawLog }
 
 // roleOf is what a file is for by its name, and the rest of it.
 func roleOf(base string) (role Role, suffix string) {
@@ -80,7 +81,7 @@ type Found struct {
 type Problem struct {
 	Path string
 	Err  error
-	Log  bool // its name is that of a log
+	Role Role // of a file with such a name; "": none, as of directories
 }
 
 // Find finds the segments below a directory, which may itself be a segment. It knows the layouts of devices, connect, openpilot's CI,
@@ -93,7 +94,11 @@ func Find(ctx context.Context, dir string) (*Found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for routes in %s: %w", dir, err)
 	}
-	s := &search{root: root, segments: map[segmentID]*Segment{}, links: map[string]bool{}}
+	real, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return nil, fmt.Errorf("looking for routes: %w", err)
+	}
+	s := &search{root: root, real: real, segments: map[segmentID]*Segment{}, links: map[string]bool{}}
 	if info, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("looking for routes: %w", err)
 	} else if !info.IsDir() {
@@ -102,7 +107,10 @@ func Find(ctx context.Context, dir string) (*Found, error) {
 	if err := s.scan(ctx, dir, root); err != nil {
 		return nil, fmt.Errorf("looking for routes in %s: %w", dir, err)
 	}
-	found := s.found()
+	found, err := s.found(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("looking for routes in %s: %w", dir, err)
+	}
 	if len(found.Segments) > 0 {
 		return found, nil
 	}
@@ -117,15 +125,19 @@ func Find(ctx context.Context, dir string) (*Found, error) {
 // search is a Find in progress.
 type search struct {
 	root     string // absolute
+	real     string // the root, without links
 	segments map[segmentID]*Segment
 	problems []Problem
 	links    map[string]bool // directories that links led to
 }
 
 // found sorts what was found.
-func (s *search) found() *Found {
+func (s *search) found(ctx context.Context) (*Found, error) {
 	found := &Found{}
 	for id, segment := range s.segments {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		s.choose(id, segment.logs)
 		if len(segment.Files) > 0 {
 			found.Segments = append(found.Segments, *segment)
@@ -136,11 +148,11 @@ func (s *search) found() *Found {
 		return cmp.Or(strings.Compare(a.Route, b.Route), a.Number-b.Number)
 	})
 	slices.SortStableFunc(found.Problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
-	return found
+	return found, nil
 }
 
 func (s *search) problem(path string, err error) {
-	s.problems = append(s.problems, Problem{path, err, isLog(path)})
+	s.problems = append(s.problems, Problem{path, err, fileRole(path)})
 }
 
 // scan looks through a directory, whose absolute path says what it is.
@@ -167,7 +179,7 @@ func (s *search) scan(ctx context.Context, dir, abs string) error {
 			id, _ := s.identify(abs)
 			s.add(id, Role(entry.Name()), aDirectory, path)
 		case entry.Type()&fs.ModeSymlink != 0 && s.seen(path):
-		case filepath.Ext(path) != "" && isLog(path):
+		case filepath.Ext(path) != "" && fileRole(path).Log():
 			s.problem(path, errors.New("it is a directory"))
 		default:
 			if err := s.scan(ctx, path, abs); err != nil {
@@ -178,14 +190,17 @@ func (s *search) scan(ctx context.Context, dir, abs string) error {
 	return nil
 }
 
-// isLog reports whether a file's name is that of a log, alone or in a flat layout.
-func isLog(path string) bool {
+// fileRole is the role of a file by its name, alone or in a flat layout; "": none.
+func fileRole(path string) Role {
 	base := filepath.Base(path)
 	if m := flatFile.FindStringSubmatch(base); m != nil {
 		base = m[3]
 	}
 	role, suffix := roleOf(base)
-	return role.log() && slices.Contains(suffixes[role], suffix)
+	if !slices.Contains(suffixes[role], suffix) {
+		return ""
+	}
+	return role
 }
 
 // seen reports whether a link leads to where one led before, or to a directory that it is in.
@@ -197,7 +212,7 @@ func (s *search) seen(link string) bool {
 	}
 	before := s.links[target]
 	s.links[target] = true
-	return before || within(s.root, target)
+	return before || within(s.real, target)
 }
 
 // within reports whether a path is a directory or lies in it.
@@ -228,7 +243,7 @@ func (s *search) file(path, abs string, info fs.FileInfo) {
 		s.problem(path, errors.New("the file is empty"))
 	case isPointer:
 		s.problem(path, ErrLFS)
-	case role.log():
+	case role.Log():
 		segment := s.segment(id)
 		segment.logs = append(segment.logs, logFile{role, suffix, path})
 	default:

@@ -171,6 +171,18 @@ func TestLinksAreFollowedOnce(t *testing.T) {
 	assert.Contains(t, found.Problems[0].Path, "link3")
 }
 
+// TestFind_OfALinkedRoot leaves what is above the directory that the link leads to.
+func TestFind_OfALinkedRoot(t *testing.T) {
+	above := tree(t, "beside/"+log1+"--1/rlog", "drive/"+log2+"--0/rlog")
+	require.NoError(t, os.Symlink(above, filepath.Join(above, "drive", "up")))
+	root := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(filepath.Join(above, "drive"), root))
+	found, err := Find(t.Context(), root)
+	require.NoError(t, err)
+	require.Len(t, found.Segments, 1)
+	assert.Equal(t, filepath.Join(root, log2+"--0", "rlog"), found.Segments[0].Files[RLog])
+}
+
 func TestDirectoriesWithoutRoutesAreErrors(t *testing.T) {
 	root := tree(t, "readme.txt", "x/rlog.zst"+lfs)
 	_, err := Find(t.Context(), root)
