@@ -227,9 +227,12 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 			return err
 		}
 		var d Distribution
-		for kind, to := range map[string]*[]float64{"uniform": &d.Uniform, "normal": &d.Normal, "choice": &d.Choice} {
-			if kinds[kind] != nil {
-				if *to, err = numbers(p, kinds[kind]); err != nil {
+		for _, k := range []struct {
+			name string
+			to   *[]float64
+		}{{"uniform", &d.Uniform}, {"normal", &d.Normal}, {"choice", &d.Choice}} {
+			if kinds[k.name] != nil {
+				if *k.to, err = numbers(p, kinds[k.name]); err != nil {
 					return err
 				}
 			}

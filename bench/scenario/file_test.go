@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/dora/route"
 )
 
 func written(t *testing.T, text string) string {
@@ -104,6 +106,25 @@ func TestReadFile_RefusesWhatItDoesNotKnow(t *testing.T) {
 		if assert.Error(t, err, want) {
 			assert.ErrorContains(t, err, "s.yaml: "+want)
 		}
+	}
+}
+
+// TestReadFile_NamesTheSameErrorEachTime of those that a file has.
+func TestReadFile_NamesTheSameErrorEachTime(t *testing.T) {
+	for text, want := range map[string]string{
+		"road: {spacing: x, interval: y, curvature: [0, 0]}":           `spacing is "x"`,
+		"vary: {speed: {uniform: [x], normal: [y], choice: [z]}}":      `speed is "x"`,
+		"vary: {speed: {choice: [z], normal: [y]}}":                    `speed is "y"`,
+		"{set: {speed: x, bank: y}, vary: {grade: {uniform: [1, 0]}}}": `bank is "y"`,
+	} {
+		for range 40 {
+			_, err := ReadFile(written(t, "scenarios:\n  - "+text+"\n"))
+			require.ErrorContains(t, err, want)
+		}
+	}
+	for range 40 {
+		_, err := vehicleOf(&route.CarParams{Mass: 1, Wheelbase: 99, SteerRatio: 1000})
+		require.ErrorContains(t, err, "mass is 1")
 	}
 }
 

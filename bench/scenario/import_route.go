@@ -204,17 +204,20 @@ func vehicleOf(p *route.CarParams) (map[string]float64, error) {
 	if p == nil {
 		return values, nil
 	}
-	for name, x := range map[string]float32{
-		"mass": p.Mass, "wheelbase": p.Wheelbase, "steer_ratio": p.SteerRatio, "steer_delay": p.SteerActuatorDelay,
-		"accel_delay": p.LongitudinalActuatorDelay,
+	for _, c := range []struct {
+		param string
+		value float32
+	}{
+		{"mass", p.Mass}, {"wheelbase", p.Wheelbase}, {"steer_ratio", p.SteerRatio},
+		{"steer_delay", p.SteerActuatorDelay}, {"accel_delay", p.LongitudinalActuatorDelay},
 	} {
-		if x == 0 {
+		if c.value == 0 {
 			continue
 		}
-		if err := Params[paramIndex[name]].check(float64(x)); err != nil {
+		if err := Params[paramIndex[c.param]].check(float64(c.value)); err != nil {
 			return nil, fmt.Errorf("carParams of %q: %w", p.CarFingerprint, err)
 		}
-		values[name] = float64(x)
+		values[c.param] = float64(c.value)
 	}
 	return values, nil
 }

@@ -265,9 +265,13 @@ func (l *loaded) command(d *design) (*ir.Graph, error) {
 		accel = c.smooth(accel, last[keptAccel], r.LongitudinalTau)
 		moves := w.less(w.c(modeld.LeastSteering), c.speed)
 		curvature = w.where(moves, c.smooth(curvature, last[keptCurvature], r.LateralTau), last[keptCurvature])
-		for name, x := range map[string]num{keptCurvature: curvature, keptAccel: accel} {
-			x = w.where(w.finite(x), x, last[name]) // what is not finite is commanded, but not remembered
-			if err := nameOutput(w.builder, g, x.v, "next:"+name); err != nil && failed == nil {
+		for _, kept := range []struct {
+			name string
+			num
+		}{{keptCurvature, curvature}, {keptAccel, accel}} {
+			// What is not finite is commanded, but not remembered.
+			x := w.where(w.finite(kept.num), kept.num, last[kept.name])
+			if err := nameOutput(w.builder, g, x.v, "next:"+kept.name); err != nil && failed == nil {
 				failed = err
 			}
 		}

@@ -330,6 +330,21 @@ func TestModels_PassTheChecks(t *testing.T) {
 	}
 }
 
+// TestModels_AreTheSameProgramEachTime, so that it is found in the cache.
+func TestModels_AreTheSameProgramEachTime(t *testing.T) {
+	l, err := modelsOf(t, "vision", "policy").load(modelLoops)
+	require.NoError(t, err)
+	first := ""
+	for range 20 {
+		g, err := l.command(&design{loops: modelLoops, float: ir.Float32, models: l, view: l.view})
+		require.NoError(t, err)
+		if first == "" {
+			first = g.String()
+		}
+		require.Equal(t, first, g.String())
+	}
+}
+
 func TestModels_AreTakenByPtxas(t *testing.T) {
 	l, err := modelsOf(t, "vision", "policy").load(modelLoops)
 	require.NoError(t, err)

@@ -197,10 +197,13 @@ func (p *Policy) types(g *ir.Graph, loops int) error {
 	for _, v := range slices.Concat(g.Inputs, g.Outputs) {
 		by[v.Name] = v.Type
 	}
-	for name, columns := range map[string]int{policySeen: len(Observations), policyAction: 2} {
-		t, want := by[name], ir.T(ir.Float32, loops, columns)
+	for _, x := range []struct {
+		name    string
+		columns int
+	}{{policySeen, len(Observations)}, {policyAction, 2}} {
+		t, want := by[x.name], ir.T(ir.Float32, loops, x.columns)
 		if !t.Equal(want) {
-			return p.mismatch("%s is %v for %d loops, which must be %v", name, t, loops, want)
+			return p.mismatch("%s is %v for %d loops, which must be %v", x.name, t, loops, want)
 		}
 	}
 	for _, v := range g.Inputs {

@@ -224,3 +224,12 @@ func TestPolicy_OfAnotherContractIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// TestPolicy_NamesTheSameErrorEachTime where neither the observation nor the action is right.
+func TestPolicy_NamesTheSameErrorEachTime(t *testing.T) {
+	g := ir.NewGraph("policy")
+	g.AddInput("observation", ir.T(ir.Float32, policyLoops, 3))
+	for range 20 {
+		require.ErrorContains(t, (&Policy{Name: "p", ONNX: &onnx.Model{}}).types(g, policyLoops), "observation is f32[256,3]")
+	}
+}

@@ -55,9 +55,12 @@ func readRoad(n *yaml.Node, dir string) (*Road, error) {
 			}
 		}
 	}
-	for name, to := range map[string]*float64{"spacing": &r.Spacing, "interval": &r.Interval} {
-		if at[name] != nil {
-			if *to, err = number(&Param{Name: name}, at[name]); err != nil {
+	for _, x := range []struct {
+		name string
+		to   *float64
+	}{{"spacing", &r.Spacing}, {"interval", &r.Interval}} {
+		if at[x.name] != nil {
+			if *x.to, err = number(&Param{Name: x.name}, at[x.name]); err != nil {
 				return nil, fmt.Errorf("road: %w", err)
 			}
 		}
