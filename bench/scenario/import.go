@@ -169,15 +169,37 @@ func (r *recording) check() error {
 
 const maxSamples = 600_000
 
-// turned makes curvatures of headings in rad, left positive and without jumps, and ways in m: over some samples to both
-// sides, since headings are noisy.
-func turned(heading, way []float64, sides int) []float64 {
-	out := make([]float64, len(way))
-	for i := range out {
-		a, b := max(i-sides, 0), min(i+sides, len(way)-1)
-		if d := way[b] - way[a]; d > 0.1 {
-			out[i] = (heading[b] - heading[a]) / d
+// crawl is the speed in m/s up to which yaw rates and climbs say nothing of a road: they are noise over almost no way.
+const crawl = 1.0
+
+// holdBelow gives a list, at samples that are not faster than a speed, the value of the last sample before that is; 0: none.
+func holdBelow(list, speed []float64, slowest float64) []float64 {
+	last := 0.0
+	for i, v := range speed {
+		if v > slowest {
+			last = list[i]
 		}
+		list[i] = last
+	}
+	return list
+}
+
+// turned makes curvatures of headings in rad, left positive and without jumps, and ways in m: over some samples to both
+// sides, since headings are noisy, as far as the car does not crawl.
+func turned(heading, way, speed []float64, sides int) []float64 {
+	out, last := make([]float64, len(way)), 0.0
+	for i := range out {
+		a, b := i, i
+		for a > max(i-sides, 0) && speed[a-1] > crawl {
+			a--
+		}
+		for b < min(i+sides, len(way)-1) && speed[b+1] > crawl {
+			b++
+		}
+		if d := way[b] - way[a]; d > 0.1 && speed[i] > crawl {
+			last = (heading[b] - heading[a]) / d
+		}
+		out[i] = last
 	}
 	return out
 }

@@ -223,11 +223,7 @@ func (p *poses) add(place, velocity vector, q [4]float64) error {
 	}
 	p.speed = append(p.speed, flat)
 	p.heading = append(p.heading, -atan2(forward.dot(east), forward.dot(north)))
-	slope := 0.0
-	if flat > 1 {
-		slope = velocity.dot(up) / flat
-	}
-	p.grade = append(p.grade, slope)
+	p.grade = append(p.grade, velocity.dot(up)/flat)
 	p.bank = append(p.bank, -asin(right.dot(up)))
 	return nil
 }
@@ -248,6 +244,7 @@ func (p *poses) recording() *recording {
 		way[i] = way[i-1] + float64((p.speed[i]+p.speed[i-1])/2*(p.time[i]-p.time[i-1]))
 	}
 	return &recording{
-		time: p.time, speed: p.speed, curvature: turned(unwrapped(p.heading), way, 3), grade: p.grade, bank: p.bank,
+		time: p.time, speed: p.speed, curvature: turned(unwrapped(p.heading), way, p.speed, 3),
+		grade: holdBelow(p.grade, p.speed, crawl), bank: p.bank,
 	}
 }

@@ -32,14 +32,11 @@ func ImportCSV(path string) (*Family, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	r := &recording{time: columns[0], speed: columns[1]}
-	last := 0.0
 	for i, v := range r.speed {
-		if v > slowest {
-			last = -columns[3][i] / float64(v*v)
-		}
-		r.curvature = append(r.curvature, last)
+		r.curvature = append(r.curvature, -columns[3][i]/float64(v*v))
 		r.speed[i] = max(v, 0)
 	}
+	r.curvature = holdBelow(r.curvature, r.speed, slowest)
 	r.bank = columns[2]
 	name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 	f, err := r.family(name, "a recorded drive of comma's controls challenge")

@@ -155,7 +155,6 @@ func (l *routeLog) recording() (*recording, error) {
 	}
 	slices.SortStableFunc(leads, func(a, b timed[leadSample]) int { return cmp.Compare(a.time, b.time) })
 	r := &recording{}
-	last := 0.0
 	for i, p := range l.poses {
 		if i > 0 && p.time == l.poses[i-1].time {
 			continue
@@ -167,17 +166,15 @@ func (l *routeLog) recording() (*recording, error) {
 		}
 		sinking := v.dot(down)
 		speed := math.Sqrt(max(v.dot(v)-float64(sinking*sinking), 0))
-		slope := 0.0
-		if speed > 1 {
-			slope = -sinking / speed
-			last = -rate.dot(down) / speed // about the vertical, which points down: to the right
-		}
+		turn := -rate.dot(down) // about the vertical, which points down: to the right
 		r.time, r.speed = append(r.time, p.time), append(r.speed, speed)
-		r.curvature, r.grade, r.bank = append(r.curvature, last), append(r.grade, slope), append(r.bank, right)
+		r.curvature, r.grade = append(r.curvature, turn/speed), append(r.grade, -sinking/speed)
+		r.bank = append(r.bank, right)
 		if leads != nil {
 			r.lead = append(r.lead, leadAt(leads, p.time))
 		}
 	}
+	r.curvature, r.grade = holdBelow(r.curvature, r.speed, crawl), holdBelow(r.grade, r.speed, crawl)
 	return r, r.check()
 }
 

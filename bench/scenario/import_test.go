@@ -25,8 +25,8 @@ type madeDrive struct {
 }
 
 // madeRow is the car at a time: its way and speed along the road, its place east and north of the start and above it, and
-// its heading, from north on to the left.
-type madeRow struct{ time, way, speed, east, north, up, heading float64 }
+// its heading, from north on to the left; climb is how much faster than its grade it seems to rise.
+type madeRow struct{ time, way, speed, east, north, up, heading, climb float64 }
 
 // made drives for some seconds, at a speed that changes.
 func made(d madeDrive, seconds float64) *madeDrive {
@@ -35,7 +35,7 @@ func made(d madeDrive, seconds float64) *madeDrive {
 	speed := func(t float64) float64 { return 20 + 3*math.Sin(t/5) }
 	for i := range int(seconds * d.hz) {
 		t := float64(i) / d.hz
-		d.rows = append(d.rows, madeRow{t, way, speed(t), east, north, way * d.grade, heading})
+		d.rows = append(d.rows, madeRow{t, way, speed(t), east, north, way * d.grade, heading, 0})
 		for k := range fine { // to the next row
 			step := speed(t+(float64(k)+0.5)/fine/d.hz) / fine / d.hz
 			half := heading + d.curvature(way+step/4)*step/2
@@ -214,7 +214,8 @@ func (d *madeDrive) comma2k19(t *testing.T, segment string) {
 		place := earth.turn(r.east, r.north, r.up)
 		add("frame_positions", earth.origin[0]+place[0], earth.origin[1]+place[1], earth.origin[2]+place[2])
 		ahead := earth.turn(-math.Sin(r.heading), math.Cos(r.heading), d.grade)
-		add("frame_velocities", ahead[0]*r.speed, ahead[1]*r.speed, ahead[2]*r.speed)
+		rise := earth.turn(0, 0, r.climb)
+		add("frame_velocities", ahead[0]*r.speed+rise[0], ahead[1]*r.speed+rise[1], ahead[2]*r.speed+rise[2])
 		forward := ahead.unit()
 		level := earth.turn(math.Cos(r.heading), math.Sin(r.heading), 0) // to the right
 		down := forward.cross(level)
