@@ -49,6 +49,9 @@ func OpenDrive(ctx context.Context, dir string) (*Drive, error) {
 	d := &Drive{Name: found.Segments[0].Route}
 	start := uint64(0)
 	for i := range found.Segments {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		s := driveSegment{Segment: &found.Segments[i]}
 		if s.Route != d.Name {
 			return nil, fmt.Errorf("%s has several routes, such as %s and %s: name the directory of one", dir, d.Name, s.Route)
@@ -117,6 +120,8 @@ func (s *driveSegment) read(ctx context.Context) (err error) {
 		return errors.New("it has no valid calibration; take a later segment")
 	case moving == 0:
 		return errors.New("it has no poses: its log does not say how the camera moved (cameraOdometry); take the whole log, rlog.zst")
+	case s.timeline.Events[route.KindCarState.String()] == 0 && log != s.Files[route.GlobalPose]:
+		return errors.New("its log has no carState, which says how fast the car drove; take the whole log, rlog.zst")
 	case len(s.moments) == 0:
 		return errors.New(noWide)
 	}

@@ -76,6 +76,9 @@ func TestDrive_OfARouteThatIsNotWhole(t *testing.T) {
 			if has[route.KindLiveCalibration] {
 				l.write(route.KindLiveCalibration, &route.LiveCalibration{CalStatus: route.Calibrated, RPYCalib: []float32{0, 0, 0}})
 			}
+			if has[route.KindCarState] {
+				l.write(route.KindCarState, &route.CarState{VEgo: 9})
+			}
 			index := route.EncodeIndex{FrameID: i, Type: route.FullHEVC, SegmentID: i, TimestampSOF: sof}
 			l.write(route.KindRoadEncodeIdx, &index)
 			if has[route.KindWideRoadEncodeIdx] {
@@ -91,13 +94,14 @@ func TestDrive_OfARouteThatIsNotWhole(t *testing.T) {
 	}
 	log := filepath.Join(segments[0], "rlog.zst")
 	calibrated, moves, wide := route.KindLiveCalibration, route.KindCameraOdometry, route.KindWideRoadEncodeIdx
-	for want, kinds := range map[string][]route.Kind{"no valid calibration": {moves, wide}, "no poses": {calibrated, wide},
-		"no wide camera": {calibrated, moves}} {
+	car := route.KindCarState
+	for want, kinds := range map[string][]route.Kind{"no valid calibration": {moves, wide, car}, "no poses": {calibrated, wide, car},
+		"no wide camera": {calibrated, moves, car}, "has no carState": {calibrated, moves, wide}} {
 		write(log, kinds...)
 		_, err = OpenDrive(t.Context(), segments[0])
 		require.ErrorContains(t, err, want)
 	}
-	write(log, calibrated, moves, wide)
+	write(log, calibrated, moves, wide, car)
 	_, err = OpenDrive(t.Context(), segments[0])
 	require.NoError(t, err)
 	frames := filepath.Join(segments[1], "fcamera")
