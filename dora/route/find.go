@@ -86,7 +86,7 @@ type Problem struct {
 
 // Find finds the segments below a directory, which may itself be a segment. It knows the layouts of devices, connect, openpilot's CI,
 // commaCarSegments and comma2k19, and flat files; any other directory with a log or a video is a segment 0 with its name. Links are
-// followed. Files that cannot be used are Problems: empty ones, those that Git LFS has not fetched (ErrLFS), all but the best of
+// followed, unless they lead to what is found without them. Files that cannot be used are Problems: empty ones, those that Git LFS has not fetched (ErrLFS), all but the best of
 // several with the same role, and logs without a readable message beside a log that has some. Finding nothing is an
 // error.
 func Find(ctx context.Context, dir string) (*Found, error) {
@@ -203,7 +203,8 @@ func fileRole(path string) Role {
 	return role
 }
 
-// seen reports whether a link leads to where one led before, or to a directory that it is in.
+// seen reports whether a link leads to where one led before, to a directory that it is in, or to one that is found
+// without it.
 func (s *search) seen(link string) bool {
 	target, err := filepath.EvalSymlinks(link)
 	if err != nil {
@@ -212,13 +213,18 @@ func (s *search) seen(link string) bool {
 	}
 	before := s.links[target]
 	s.links[target] = true
-	return before || within(s.real, target)
+	return before || within(s.real, target) || within(target, s.real) && !hidden(s.real, target)
 }
 
 // within reports whether a path is a directory or lies in it.
 func within(path, dir string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)
+}
+
+// hidden reports whether a path lies in a hidden directory below one.
+func hidden(dir, path string) bool {
+	return strings.Contains(strings.TrimPrefix(path, dir), string(filepath.Separator)+".")
 }
 
 // file takes a file into its segment, if it has a role.

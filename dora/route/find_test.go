@@ -171,6 +171,18 @@ func TestLinksAreFollowedOnce(t *testing.T) {
 	assert.Contains(t, found.Problems[0].Path, "link3")
 }
 
+// TestFind_OfLinksWithinTheRoot finds a segment once, by its own name, and what is in hidden directories by links to it.
+func TestFind_OfLinksWithinTheRoot(t *testing.T) {
+	root := tree(t, "drive/"+log2+"--0/rlog", ".store/x/rlog")
+	for link, target := range map[string]string{"a/latest": "drive/" + log2 + "--0", "a/" + log2 + "--1": ".store/x"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, "a"), 0o755))
+		require.NoError(t, os.Symlink(filepath.Join(root, target), filepath.Join(root, link)))
+	}
+	found, err := Find(t.Context(), root)
+	require.NoError(t, err)
+	require.Equal(t, []string{log2 + "--0 rlog", log2 + "--1 rlog"}, listed(t, root, found))
+}
+
 // TestFind_OfALinkedRoot leaves what is above the directory that the link leads to.
 func TestFind_OfALinkedRoot(t *testing.T) {
 	above := tree(t, "beside/"+log1+"--1/rlog", "drive/"+log2+"--0/rlog")
