@@ -141,11 +141,11 @@ func TestControls_RefusesWhatSeesARoad(t *testing.T) {
 			return err
 		},
 		`family "brake-1" is of tier controls, and this one is planner in abstract state: run it in its own`: func() error {
-			_, err := Load("curve", "brake-1")
+			_, _, err := Load(t.Context(), "curve", "brake-1")
 			return err
 		},
 		`family "curve" is of tier planner in abstract state, and this one is controls`: func() error {
-			_, err := Controls.Load("curve")
+			_, _, err := Controls.Load(t.Context(), "curve")
 			return err
 		},
 		`no tier "control": there are planner, controls and model`: func() error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -59,54 +60,59 @@ func (t Tier) ReadFile(path string) ([]Family, error) {
 }
 
 // Load is Tier.Load of tier planner.
-func Load(names ...string) (list []Family, err error) { return Planner.Load(names...) }
+func Load(ctx context.Context, names ...string) (list []Family, left []error, err error) {
+	return Planner.Load(ctx, names...)
+}
 
 // Load is the families of the tier that names stand for: those that are built in, those of files that end in .yaml or
-// .yml, and recorded drives: files that end in .csv (ImportCSV), and directories of comma2k19 (ImportComma2k19) or of
-// openpilot's routes (ImportRoute). A directory called as a family is ./NAME. Two of one name are an error.
-func (t Tier) Load(names ...string) (list []Family, err error) {
+// .yml, and recorded drives: files of comma's controls challenge, which end in .csv, and directories with segments of
+// comma2k19 or of openpilot's routes, a family each. A directory called as a family is ./NAME. Two of one name are an
+// error.
+//
+// Recorded drives that cannot be used are left out, and left says why; if none can be used, that is an error.
+func (t Tier) Load(ctx context.Context, names ...string) (list []Family, left []error, err error) {
+	m := &importer{}
 	for _, name := range names {
-		more, err := t.load(name)
-		if err != nil {
-			return nil, err
+		if err := t.load(ctx, name, m); err != nil {
+			return nil, nil, err
 		}
-		list = append(list, more...)
+	}
+	if err := m.failed(); err != nil {
+		return nil, nil, err
 	}
 	there := map[string]bool{}
-	for _, f := range list {
+	for _, f := range m.list {
 		if there[f.Name] {
-			return nil, fmt.Errorf("scenario %q is there twice: its loops would have the same draws; leave one out", f.Name)
+			return nil, nil, fmt.Errorf("scenario %q is there twice: its loops would have the same draws; leave one out", f.Name)
 		}
 		there[f.Name] = true
 	}
-	return list, nil
+	return m.list, m.left, nil
 }
 
-func (t Tier) load(name string) ([]Family, error) {
-	one := func(f *Family, err error) ([]Family, error) {
-		if err != nil {
-			return nil, err
-		}
-		return []Family{*f}, nil
-	}
+// load gives an importer what a name stands for.
+func (t Tier) load(ctx context.Context, name string, m *importer) error {
 	switch ext := filepath.Ext(name); {
 	case ext == ".yaml" || ext == ".yml":
-		return t.ReadFile(name)
+		list, err := t.ReadFile(name)
+		m.list = append(m.list, list...)
+		return err
 	case ext == ".csv":
-		return one(ImportCSV(name))
+		f, err := importCSV(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return m.add(ctx, f, err)
 	}
 	f, err := t.FamilyOf(name)
 	if err == nil {
-		return []Family{*f}, nil
+		m.list = append(m.list, *f)
+		return nil
 	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		list, err := ImportComma2k19(name)
-		if errors.Is(err, errNoPoses) {
-			return ImportRoute(context.Background(), name)
-		}
-		return list, err
+		return m.directory(ctx, name)
 	}
-	return nil, fmt.Errorf("%w; a scenario file ends in .yaml, a recorded drive in .csv or is a directory", err)
+	return fmt.Errorf("%w; a scenario file ends in .yaml, a recorded drive in .csv or is a directory", err)
 }
 
 // readSmall reads a file of the size that scenario files and roads may have.

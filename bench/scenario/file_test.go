@@ -132,9 +132,9 @@ func TestReadFile_NamesTheSameErrorEachTime(t *testing.T) {
 func TestLoad_TakesAFamilyBeforeADirectory(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.Mkdir("curve", 0o755))
-	list, err := Load("curve")
+	list, _, err := Load(t.Context(), "curve")
 	require.NoError(t, err)
 	require.Equal(t, "curve", list[0].Name)
-	_, err = Load("./curve")
+	_, _, err = Load(t.Context(), "./curve")
 	require.ErrorContains(t, err, "curve")
 }

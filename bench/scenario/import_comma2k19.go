@@ -1,21 +1,20 @@
 package scenario
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
+	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/npy"
 )
 
 // poseDir is where a segment of comma2k19 has its poses.
-const poseDir = "global_pose"
+const poseDir = string(route.GlobalPose)
 
 // poseFiles are those of a segment's poses that are read, with the columns of each: frame times in s, positions in m and
 // velocities in m/s in ECEF, and quaternions (w, x, y, z) that turn device axes, forward, right and down, into ECEF.
@@ -24,68 +23,16 @@ var poseFiles = []struct {
 	columns int
 }{{"frame_times", 1}, {"frame_positions", 3}, {"frame_velocities", 3}, {"frame_orientations", 4}}
 
-var errNoPoses = errors.New("there is no global_pose in it or below: want a segment of comma2k19")
-
-// ImportComma2k19 makes a scenario of each segment of comma2k19 below a directory as published (Chunk_n, a route, or a
-// segment), by their numbers. A scenario is a road of knots with the recorded speed: curvature is that of the device's
-// heading over 0.35 s, grade that of its velocity, bank the roll of the device, of which the mounting is a part. What
-// processed_log has is not read.
-//
-// Errors name the file and what is wrong in it.
-func ImportComma2k19(dir string) (list []Family, err error) {
-	var segments []string
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && d.Name() == poseDir:
-			segments = append(segments, filepath.Dir(path))
-			return filepath.SkipDir
-		case d.IsDir() && strings.HasPrefix(d.Name(), "processed_log"):
-			return filepath.SkipDir
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if len(segments) == 0 {
-		return nil, fmt.Errorf("%s: %w", dir, errNoPoses)
-	}
-	if len(segments) > maxFamilies {
-		return nil, fmt.Errorf("%s: there are %d segments, and %d are allowed; name some of them", dir, len(segments),
-			maxFamilies)
-	}
-	slices.SortFunc(segments, bySegment)
-	for _, s := range segments {
-		f, err := importPoses(s)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, *f)
-	}
-	return list, nil
-}
-
-// bySegment orders segments by their routes and numbers.
-func bySegment(a, b string) int {
-	if c := strings.Compare(filepath.Dir(a), filepath.Dir(b)); c != 0 {
-		return c
-	}
-	x, errX := strconv.Atoi(filepath.Base(a))
-	y, errY := strconv.Atoi(filepath.Base(b))
-	if errX != nil || errY != nil {
-		return strings.Compare(a, b)
-	}
-	return x - y
-}
-
-// importPoses reads a segment.
-func importPoses(segment string) (*Family, error) {
-	dir := filepath.Join(segment, poseDir)
+// importPoses makes a scenario of the poses of a segment of comma2k19. It is a road of knots with the recorded speed:
+// curvature is that of the device's heading over 0.35 s, grade that of its velocity, bank the roll of the device, of which
+// the mounting is a part. What processed_log has is not read. Errors name the file and what is wrong in it.
+func importPoses(ctx context.Context, dir, name string) (*Family, error) {
 	arrays := map[string][][]float64{}
 	rows := 0
 	for _, f := range poseFiles {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		path := filepath.Join(dir, f.name)
 		list, err := readPoses(path, f.columns)
 		if err != nil {
@@ -107,11 +54,6 @@ func importPoses(segment string) (*Family, error) {
 			return nil, fmt.Errorf("%s: frame %d: %w", dir, i, err)
 		}
 	}
-	abs, err := filepath.Abs(segment)
-	if err != nil {
-		return nil, err
-	}
-	name := filepath.Base(filepath.Dir(abs)) + "/" + filepath.Base(abs)
 	r := p.recording()
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)

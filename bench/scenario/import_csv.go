@@ -15,14 +15,14 @@ var importColumns = []string{"t", "vEgo", "roll", "targetLateralAcceleration"}
 // slowest is the speed below which a lateral acceleration says nothing of a curve: m/s.
 const slowest = 3.0
 
-// ImportCSV makes a scenario of a drive, a file of comma's controls challenge: t in s, vEgo in m/s, roll in rad,
+// importCSV makes a scenario of a drive, a file of comma's controls challenge: t in s, vEgo in m/s, roll in rad,
 // targetLateralAcceleration in m/s². It is a road of knots, curvatures and banks as they were driven, with the recorded
 // speed, which the driver has set.
 //
 // The challenge counts to the right: its simulator negates the logged steerCommand, which is left positive, and takes
 // targetLateralAcceleration as it is (commaai/controls_challenge, tinyphysics.py). Where the car was slower than 3 m/s the
 // curvature is that of the last sample before. Lost is what the driver steered. Errors name file, line and column.
-func ImportCSV(path string) (*Family, error) {
+func importCSV(path string) (*Family, error) {
 	raw, err := memory.ReadFile(path)
 	if err != nil {
 		return nil, err

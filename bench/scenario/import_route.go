@@ -18,36 +18,6 @@ import (
 // selfdrive/controls/radard.py, RADAR_TO_CAMERA).
 const radarToCamera = 1.52
 
-// ImportRoute makes a scenario of each segment of openpilot's routes below a directory, of its rlog or qlog. A scenario is
-// a road of knots with the recorded speed: curvature is the yaw rate of livePose over its speed, grade that of its velocity,
-// bank the roll of the device, of which the mounting is a part. Car 0 is radarState's nearest lead or, in a log without
-// radarState, modelV2's; carParams gives the vehicle. Of a log whose end is damaged, what comes before counts.
-//
-// Errors name the log and what it lacks.
-func ImportRoute(ctx context.Context, dir string) (list []Family, err error) {
-	found, err := route.Find(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range found.Segments {
-		path := cmp.Or(s.Files[route.RLog], s.Files[route.QLog])
-		if path == "" {
-			continue
-		}
-		f, err := importLog(ctx, path, s.Name())
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		if list = append(list, *f); len(list) > maxFamilies {
-			return nil, fmt.Errorf("%s: there are more than %d segments; name some of them", dir, maxFamilies)
-		}
-	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("%s: there is no rlog or qlog of openpilot in it, and no %s of comma2k19", dir, poseDir)
-	}
-	return list, nil
-}
-
 // timed is something at a time of the log, in s.
 type timed[T any] struct {
 	time float64
@@ -62,6 +32,10 @@ type routeLog struct {
 	params *route.CarParams
 }
 
+// importLog makes a scenario of the rlog or qlog of a segment of openpilot. It is a road of knots with the recorded speed:
+// curvature is the yaw rate of livePose over its speed, grade that of its velocity, bank the roll of the device, of which
+// the mounting is a part. Car 0 is radarState's nearest lead or, in a log without radarState, modelV2's; carParams gives
+// the vehicle. Of a log whose end is damaged, what comes before counts. Errors say what it lacks.
 func importLog(ctx context.Context, path, name string) (*Family, error) {
 	l, err := readLog(ctx, path)
 	if err != nil {

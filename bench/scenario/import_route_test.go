@@ -43,12 +43,12 @@ func (d *madeDrive) rlog(t *testing.T, path string, damage func(k int, p *route.
 	require.NoError(t, w.Close())
 }
 
-func TestImportRoute_FindsTheRoad(t *testing.T) {
+func TestImportLog_FindsTheRoad(t *testing.T) {
 	for name, d := range madeDrives(20) {
 		dir := t.TempDir()
 		car := route.CarParams{Mass: 1700, Wheelbase: 2.8, SteerRatio: 14, SteerActuatorDelay: 0.2}
 		d.rlog(t, filepath.Join(dir, "00000001--0123456789--3", "rlog.zst"), nil, car)
-		list, err := Load(dir)
+		list, _, err := Load(t.Context(), dir)
 		require.NoError(t, err, name)
 		require.Len(t, list, 1)
 		require.Equal(t, "00000001--0123456789--3", list[0].Name)
@@ -77,7 +77,7 @@ func times(d *madeDrive) (out []float64) {
 	return out
 }
 
-func TestImportRoute_RefusesWhatIsNoDrive(t *testing.T) {
+func TestImportLog_RefusesWhatIsNoDrive(t *testing.T) {
 	drive := made(madeDrive{curvature: func(float64) float64 { return 0 }, hz: 20}, 2)
 	for want, c := range map[string]struct {
 		damage func(k int, p *route.LivePose)
@@ -94,9 +94,9 @@ func TestImportRoute_RefusesWhatIsNoDrive(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		drive.rlog(t, filepath.Join(dir, "00000001--0123456789--0", "rlog"), c.damage, c.car)
-		_, err := ImportRoute(t.Context(), dir)
+		_, _, err := Load(t.Context(), dir)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := Load(t.TempDir())
+	_, _, err := Load(t.Context(), t.TempDir())
 	require.ErrorContains(t, err, "has no logs or videos of openpilot")
 }

@@ -97,7 +97,7 @@ func TestImportCSV_FindsTheRoad(t *testing.T) {
 	for name, d := range madeDrives(10) {
 		path := filepath.Join(t.TempDir(), "00001.csv")
 		require.NoError(t, os.WriteFile(path, []byte(d.csv()), 0o644))
-		list, err := Load(path)
+		list, _, err := Load(t.Context(), path)
 		require.NoError(t, err)
 		require.Len(t, list, 1, name)
 		require.Equal(t, "00001", list[0].Name)
@@ -118,7 +118,7 @@ func TestImportCSV_RightIsRight(t *testing.T) {
 		text += fmt.Sprintf("%.1f,33.77,-0.017,0.0375,1.004,-0.330\n", float64(k)/10)
 	}
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-	f, err := ImportCSV(path)
+	f, err := importCSV(path)
 	require.NoError(t, err)
 	require.InDelta(t, -1.004/33.77/33.77, f.Road.Curvature[3], 1e-9)
 	require.InDelta(t, 0.0375, f.Road.Bank[3], 1e-9, "the left side is higher")
@@ -143,7 +143,7 @@ func TestImportCSV_RefusesWhatIsNoDrive(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "d.csv")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-		_, err := ImportCSV(path)
+		_, err := importCSV(path)
 		require.ErrorContains(t, err, path+": "+strings.Replace(want, "there are 1", "it has 1 samples; want 2", 1))
 	}
 }
@@ -244,25 +244,25 @@ func writePoses(t *testing.T, path string, x []float64, shape ...int) {
 	require.NoError(t, os.WriteFile(path, b.Bytes(), 0o644))
 }
 
-func TestImportComma2k19_FindsTheRoad(t *testing.T) {
+func TestImportPoses_FindsTheRoad(t *testing.T) {
 	dir := t.TempDir()
 	drives := madeDrives(20)
 	route := filepath.Join(dir, "Chunk_1", "b0c9d2329ad1606b|2018-08-02--08-34-47")
 	drives["circle"].comma2k19(t, filepath.Join(route, "10"))
 	drives["S"].comma2k19(t, filepath.Join(route, "9"))
-	list, err := Load(dir)
+	list, _, err := Load(t.Context(), dir)
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	for i, name := range []string{"S", "circle"} {
 		require.Equal(t, filepath.Base(route)+[]string{"/9", "/10"}[i], list[i].Name)
 		drives[name].requireRoad(t, list[i].Road, 5e-6, 1.5e-4)
 	}
-	alone, err := Load(filepath.Join(route, "9"))
+	alone, _, err := Load(t.Context(), filepath.Join(route, "9"))
 	require.NoError(t, err)
 	require.Equal(t, list[:1], alone)
 }
 
-func TestImportComma2k19_RefusesWhatIsNoSegment(t *testing.T) {
+func TestImportPoses_RefusesWhatIsNoSegment(t *testing.T) {
 	drive := made(madeDrive{curvature: func(float64) float64 { return 0 }, hz: 20}, 2)
 	const n = 40
 	for want, damage := range map[string]func(dir string){
@@ -301,16 +301,14 @@ func TestImportComma2k19_RefusesWhatIsNoSegment(t *testing.T) {
 		segment := filepath.Join(t.TempDir(), "route", "0")
 		drive.comma2k19(t, segment)
 		damage(filepath.Join(segment, poseDir))
-		_, err := ImportComma2k19(segment)
+		_, _, err := Load(t.Context(), segment)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := ImportComma2k19(t.TempDir())
-	require.ErrorContains(t, err, "there is no global_pose in it or below: want a segment of comma2k19")
 	huge := filepath.Join(t.TempDir(), "route", "0", poseDir)
 	require.NoError(t, os.MkdirAll(huge, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(huge, "frame_times"), nil, 0o644))
 	require.NoError(t, os.Truncate(filepath.Join(huge, "frame_times"), 1<<40))
-	_, err = ImportComma2k19(huge[:len(huge)-len(poseDir)])
+	_, _, err := Load(t.Context(), filepath.Dir(huge))
 	require.ErrorContains(t, err, "frame_times: it has 1048576 MiB, and 64 are allowed: it is no segment's")
 }
 
@@ -321,7 +319,7 @@ func TestImportedDrive_IsDriven(t *testing.T) {
 	defer d.Close()
 	path := filepath.Join(t.TempDir(), "s.csv")
 	require.NoError(t, os.WriteFile(path, []byte(madeDrives(10)["S"].csv()), 0o644))
-	list, err := Load(path)
+	list, _, err := Load(t.Context(), path)
 	require.NoError(t, err)
 	s, err := list[0].Draw(1, 0)
 	require.NoError(t, err)

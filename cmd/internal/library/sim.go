@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
@@ -24,7 +25,7 @@ type SimOptions struct {
 // SimDescription says what the rows of a simulation's arrays are.
 type SimDescription struct {
 	Device       string     `json:"device"`
-	Notice       string     `json:"notice,omitzero"`
+	Notice       string     `json:"notice,omitzero"` // a line each: drives that are left out, and why not a better device
 	Scenarios    []string   `json:"scenarios"`
 	Metrics      []SimField `json:"metrics"`
 	Observations []SimField `json:"observations"`
@@ -62,8 +63,9 @@ func OpenSim(ctx context.Context, opt SimOptions) (*Sim, error) {
 		opt.Device = config.Emu
 	}
 	s := &Sim{opt: opt}
+	var left []error
 	var err error
-	if s.families, err = scenario.Load(opt.Scenarios...); err != nil {
+	if s.families, left, err = scenario.Load(ctx, opt.Scenarios...); err != nil {
 		return nil, err
 	}
 	if len(s.families) == 0 {
@@ -84,6 +86,14 @@ func OpenSim(ctx context.Context, opt SimOptions) (*Sim, error) {
 	if s.device, s.notice, err = detect.Open(ctx, detect.Options{Name: opt.Device, Called: "device"}); err != nil {
 		return nil, err
 	}
+	var notices []string
+	for _, err := range left {
+		notices = append(notices, fmt.Sprintf("recorded drive left out: %v", err))
+	}
+	if s.notice != "" {
+		notices = append(notices, s.notice)
+	}
+	s.notice = strings.Join(notices, "\n")
 	return s, nil
 }
 

@@ -44,8 +44,19 @@ type compareFlags struct {
 // errWorse reports that B is worse.
 const errWorse = cli.Failure("B is worse")
 
+// once gives warnings on that were not given before.
+func once(warn func(string)) func(text string) {
+	given := map[string]bool{}
+	return func(text string) {
+		if !given[text] {
+			given[text] = true
+			warn(text)
+		}
+	}
+}
+
 // side is what a run of one of the two ended with: read from a file, or run.
-func (f *compareFlags) side(ctx context.Context, what string, stderr io.Writer) (*report, error) {
+func (f *compareFlags) side(ctx context.Context, what string, warn func(string), stderr io.Writer) (*report, error) {
 	if filepath.Ext(what) != ".json" {
 		run := runFlags{tierFlag: f.tierFlag, Route: f.Route, Scenarios: f.Scenarios, Algorithm: what, N: &f.N, Seed: &f.Seed,
 			Device: f.Device, Quiet: f.Quiet, Times: f.Times}
@@ -65,7 +76,7 @@ func (f *compareFlags) side(ctx context.Context, what string, stderr io.Writer) 
 				run.Scenarios = append(run.Scenarios, x.Name)
 			}
 		}
-		r, err := run.plan(ctx)
+		r, err := run.plan(ctx, warn)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +111,8 @@ func (f *compareFlags) run(ctx context.Context, w, stderr io.Writer) error {
 			return fmt.Errorf("--metrics: %w", err)
 		}
 	}
-	a, err := f.side(ctx, f.A, stderr)
+	warn := once(warnTo(stderr)) // both import the same drives
+	a, err := f.side(ctx, f.A, warn, stderr)
 	if err != nil {
 		return err
 	}
@@ -108,7 +120,7 @@ func (f *compareFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--metrics: %w", err)
 	}
-	b, err := f.side(ctx, f.B, stderr)
+	b, err := f.side(ctx, f.B, warn, stderr)
 	if err != nil {
 		return err
 	}

@@ -64,9 +64,9 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 	return cli.Main(&f, name, Summary, args, stdout, stderr, func(ctx context.Context) error {
 		switch {
 		case f.List.chosen:
-			return f.List.run(stdout)
+			return f.List.run(ctx, stdout, stderr)
 		case f.Show.chosen:
-			return f.Show.run(stdout)
+			return f.Show.run(ctx, stdout, stderr)
 		case f.Run.chosen:
 			return detect.Explain(f.Run.run(ctx, stdout, stderr))
 		case f.Compare.chosen:
@@ -78,7 +78,21 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 	})
 }
 
-func (f *listFlags) run(w io.Writer) error {
+// warnTo prints warnings.
+func warnTo(stderr io.Writer) func(text string) {
+	return func(text string) { fmt.Fprintln(stderr, "warning:", text) }
+}
+
+// load is the scenarios that names stand for. A warning says which recorded drives are left out, and why.
+func load(ctx context.Context, t scenario.Tier, warn func(string), names ...string) ([]scenario.Family, error) {
+	list, left, err := t.Load(ctx, names...)
+	for _, err := range left {
+		warn(fmt.Sprintf("recorded drive left out: %v", err))
+	}
+	return list, err
+}
+
+func (f *listFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if f.Schema {
 		if f.File != "" {
 			return fmt.Errorf("--schema: it is the same for every file; leave %s out", f.File)
@@ -88,7 +102,7 @@ func (f *listFlags) run(w io.Writer) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if f.File != "" {
-		list, err := scenario.Load(f.File)
+		list, err := load(ctx, scenario.Planner, warnTo(stderr), f.File)
 		if err != nil {
 			return err
 		}
@@ -122,7 +136,7 @@ func (f *listFlags) run(w io.Writer) error {
 	return t.Flush()
 }
 
-func (f *showFlags) run(w io.Writer) error {
+func (f *showFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if f.N < 1 || f.N > 1000 {
 		return fmt.Errorf("--n %d: want 1 to 1000", f.N)
 	}
@@ -130,7 +144,7 @@ func (f *showFlags) run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	list, err := tier.Load(f.Scenario)
+	list, err := load(ctx, tier, warnTo(stderr), f.Scenario)
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func (f *runFlags) run(ctx context.Context, w, stderr io.Writer) (err error) {
 
 // begin is what the run begins with: nothing, or with --resume what another one had.
 func (f *runFlags) begin(ctx context.Context, stderr io.Writer) (*start, error) {
-	r, err := f.plan(ctx)
+	r, err := f.plan(ctx, warnTo(stderr))
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (r *report) show(w io.Writer, end string) error {
 }
 
 // plan is the report of a run of which no loop has ended yet, or with --resume the first ones.
-func (f *runFlags) plan(ctx context.Context) (*report, error) {
+func (f *runFlags) plan(ctx context.Context, warn func(string)) (*report, error) {
 	var was *report
 	if f.Resume != "" {
 		var err error
@@ -208,7 +208,7 @@ func (f *runFlags) plan(ctx context.Context) (*report, error) {
 		r.N = *f.N
 	}
 	if len(f.Scenarios) > 0 {
-		if r.Scenarios, err = tier.Load(f.Scenarios...); err != nil {
+		if r.Scenarios, err = load(ctx, tier, warn, f.Scenarios...); err != nil {
 			return nil, err
 		}
 	}

@@ -191,10 +191,8 @@ func (f *runFlags) simulate(ctx context.Context, j *job, s *start, out *lines, s
 	if err != nil {
 		return "", nil, err
 	}
-	run.Warn = func(text string) {
-		if j.rank() == 0 {
-			fmt.Fprintln(stderr, "warning:", text)
-		}
+	if run.Warn = warnTo(stderr); j.rank() != 0 {
+		run.Warn = func(string) {}
 	}
 	run.Batch = f.batch
 	x := newSimulation(r, j, s, run.AtOnce(a))

@@ -1,0 +1,95 @@
+package scenario
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spark-compile/spark-compile/dora/route"
+	"github.com/spark-compile/spark-compile/internal/memory"
+	"github.com/spark-compile/spark-compile/internal/plural"
+)
+
+// importer gathers scenarios. Recorded drives that cannot be used are left out.
+type importer struct {
+	list   []Family
+	drives int     // how many of them were recorded
+	left   []error // why others are left out
+}
+
+// add takes a recorded drive, or leaves it out for an error. One that is not the drive's fault is returned.
+func (m *importer) add(ctx context.Context, f *Family, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, memory.ErrBudget):
+		return err
+	case err != nil:
+		m.left = append(m.left, err)
+		return nil
+	}
+	m.list = append(m.list, *f)
+	m.drives++
+	return nil
+}
+
+// directory takes the segments of openpilot's routes and of comma2k19 below a directory, by their routes and numbers.
+func (m *importer) directory(ctx context.Context, dir string) error {
+	found, err := route.Find(ctx, dir)
+	if err != nil {
+		return err
+	}
+	if n := len(found.Segments); n > maxFamilies {
+		return fmt.Errorf("%s: there are %d segments, and %d are allowed; name some of them", dir, n, maxFamilies)
+	}
+	for _, p := range found.Problems {
+		if slices.Contains([]route.Role{"", route.RLog, route.QLog}, p.Role) { // no others are read
+			m.left = append(m.left, fmt.Errorf("%s: %w", p.Path, p.Err))
+		}
+	}
+	for i := range found.Segments {
+		f, err := importSegment(ctx, &found.Segments[i])
+		if err := m.add(ctx, f, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importSegment takes the poses of comma2k19, or else the log.
+func importSegment(ctx context.Context, s *route.Segment) (*Family, error) {
+	if dir := s.Files[route.GlobalPose]; dir != "" {
+		return importPoses(ctx, dir, fmt.Sprintf("%s/%d", s.Route, s.Number))
+	}
+	path := cmp.Or(s.Files[route.RLog], s.Files[route.QLog])
+	if path == "" {
+		return nil, fmt.Errorf("segment %s: it has no rlog or qlog of openpilot, and no %s of comma2k19", s.Name(), poseDir)
+	}
+	f, err := importLog(ctx, path, s.Name())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// failed is an error with the first reasons if drives were named and none can be used.
+func (m *importer) failed() error {
+	n := len(m.left)
+	if n == 0 || m.drives > 0 {
+		return nil
+	}
+	err := m.left[0]
+	if n == 1 {
+		return err
+	}
+	const named = 3
+	for _, x := range m.left[1:min(named, n)] {
+		err = fmt.Errorf("%w; %w", err, x)
+	}
+	if n > named {
+		err = fmt.Errorf("%w; and %s", err, plural.Count(n-named, "other"))
+	}
+	return fmt.Errorf("none of %s can be used: %w", plural.Count(n, "recorded drive"), err)
+}
