@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"os"
@@ -31,4 +32,18 @@ func TestCommands_EndAnImportOnAnInterrupt(t *testing.T) {
 		stop()
 		require.ErrorIs(t, run(ctx), context.Canceled, name)
 	}
+}
+
+// TestReadReport_CleansPaths of reports that were written before paths were cleaned.
+func TestReadReport_CleansPaths(t *testing.T) {
+	f := shortRun(t, t.TempDir())
+	require.NoError(t, f.run(t.Context(), io.Discard, io.Discard))
+	raw, err := os.ReadFile(f.JSON)
+	require.NoError(t, err)
+	raw = bytes.Replace(raw, []byte(`"seed"`), []byte(`"route": "./drive/", "seed"`), 1)
+	raw = bytes.Replace(raw, []byte(`"pid"`), []byte(`"./a.onnx+b//c.onnx:fp16"`), 1)
+	require.NoError(t, os.WriteFile(f.JSON, raw, 0o644))
+	r, err := readReport(f.JSON)
+	require.NoError(t, err)
+	require.Equal(t, []string{"drive", "a.onnx+b/c.onnx:fp16"}, []string{r.Route, r.Algorithm})
 }

@@ -46,6 +46,7 @@ func (f *replayFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if !(f.Every > 0) {
 		return fmt.Errorf("--every %v: want seconds above 0", f.Every)
 	}
+	f.Route, f.Algorithm = cleanPath(f.Route), cleanAlgorithm(f.Algorithm)
 	loop, was, in, err := f.find()
 	if err != nil {
 		return err

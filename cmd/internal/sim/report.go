@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -167,6 +168,30 @@ func digest(a scenario.Algorithm) (string, error) {
 	return strings.Join(all, "+"), nil
 }
 
+// cleanPath is a path without what says nothing, such as ./ or a slash at its end; "" stays.
+func cleanPath(path string) string {
+	if path == "" {
+		return ""
+	}
+	return filepath.Clean(path)
+}
+
+// cleanAlgorithm is an algorithm whose files have clean paths.
+func cleanAlgorithm(name string) string {
+	paths, precision := scenario.FilesOf(name)
+	if len(paths) == 0 {
+		return name
+	}
+	for i, path := range paths {
+		paths[i] = filepath.Clean(path)
+	}
+	name = strings.Join(paths, "+")
+	if precision != "" {
+		name += ":" + precision
+	}
+	return name
+}
+
 // pictures is the digest of the recorded route that the report's loops see; "" if they see none.
 func (r *report) pictures(ctx context.Context) (string, error) {
 	if r.Route == "" || r.tier() != scenario.Pictures {
@@ -218,6 +243,7 @@ func readReport(path string) (*report, error) {
 	if err := memory.UnmarshalStrict(raw, r); err != nil {
 		return nil, fmt.Errorf("%s: %w; want a file that spark-sim run --json wrote", path, err)
 	}
+	r.Route, r.Algorithm = cleanPath(r.Route), cleanAlgorithm(r.Algorithm)
 	rows := len(r.Metrics)
 	tier, err := scenario.TierNamed(r.Tier)
 	switch {

@@ -155,6 +155,7 @@ func (r *report) show(w io.Writer, end string) error {
 
 // plan is the report of a run of which no loop has ended yet, or with --resume the first ones.
 func (f *runFlags) plan(ctx context.Context, warn func(string)) (*report, error) {
+	f.Route = cleanPath(f.Route)
 	var was *report
 	if f.Resume != "" {
 		var err error
@@ -181,7 +182,7 @@ func (f *runFlags) plan(ctx context.Context, warn func(string)) (*report, error)
 		}
 	}
 	if f.Algorithm != "" {
-		r.Algorithm = f.Algorithm
+		r.Algorithm = cleanAlgorithm(f.Algorithm)
 	}
 	if f.Precision != "" {
 		paths, in := scenario.FilesOf(r.Algorithm)
