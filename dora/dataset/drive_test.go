@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -119,4 +120,31 @@ func TestDrive_OfARouteThatIsNotWhole(t *testing.T) {
 	require.NoError(t, os.RemoveAll(frames))
 	_, err = OpenDrive(t.Context(), segments[1])
 	require.ErrorContains(t, err, "no video of the road camera")
+}
+
+// asked counts how often a context is asked whether it was cancelled.
+type asked struct {
+	context.Context
+	times int
+}
+
+func (c *asked) Err() error { c.times++; return nil }
+
+// TestDrive_AsksForAnInterruptAtEachSegment of comma2k19, whose poses are read without a context.
+func TestDrive_AsksForAnInterruptAtEachSegment(t *testing.T) {
+	root := t.TempDir()
+	const segments, frames = 2, 260
+	for i := range segments {
+		segment := writePoses(t, root, 1000, frames)
+		if i == segments-1 {
+			require.NoError(t, os.Remove(filepath.Join(segment, "global_pose", "frame_times")))
+		}
+		require.NoError(t, os.Rename(segment, filepath.Join(filepath.Dir(segment), fmt.Sprint(10+i))))
+	}
+	found, all := &asked{Context: t.Context()}, &asked{Context: t.Context()}
+	_, err := route.Find(found, root)
+	require.NoError(t, err)
+	_, err = OpenDrive(all, root)
+	require.ErrorContains(t, err, "11/global_pose/frame_times")
+	require.Equal(t, segments, all.times-found.times)
 }
