@@ -59,6 +59,28 @@ func (t Tier) Metrics() []Metric {
 	return Metrics
 }
 
+// uses reports whether a parameter does anything in the tier.
+func (t Tier) uses(param string) bool {
+	asks := strings.HasPrefix(param, "ask_")
+	if t != Controls {
+		return !asks
+	}
+	vehicle := paramIndex[param] <= paramIndex["dynamic"]
+	return asks || vehicle || slices.Contains([]string{"speed", "grade", "bank", "friction", "wind", "wind_start", "wind_length"}, param)
+}
+
+// checkUse refuses a parameter that the tier does not read.
+func (t Tier) checkUse(p *Param) error {
+	if t.uses(p.Name) {
+		return nil
+	}
+	other := Planner
+	if t != Controls {
+		other = Controls
+	}
+	return fmt.Errorf("%s does nothing in tier %s: leave it out, or run the file with --tier %s", p.Name, t.Short(), other.Short())
+}
+
 // check says which algorithms cannot run in the tier.
 func (t Tier) check(a Algorithm) error {
 	callback, _ := a.(*Callback)

@@ -121,7 +121,7 @@ func (t Tier) FamilyOf(name string) (*Family, error) {
 			return nil, fmt.Errorf("family %q is of tier %v, and this one is %v: run it in its own", name, other, t)
 		}
 	}
-	return nil, fmt.Errorf("no family %q; the nearest of %d is %q", name, len(names), nearest(name, names))
+	return nil, fmt.Errorf("no family %q; %s", name, hint(name, names))
 }
 
 // Draw is loop k of a seed: what is drawn depends on the seed, the family's name and k alone, and so does its noise in a
@@ -165,19 +165,52 @@ func (f *Family) check() error {
 	}
 	for name := range f.Values {
 		if _, ok := paramIndex[name]; !ok {
-			return fmt.Errorf("family %q: no parameter %q; %s", f.Name, name, nearestParam(name))
+			return fmt.Errorf("family %q: no parameter %q; %s", f.Name, name, hint(name, paramNames))
 		}
 	}
 	for name, d := range f.Vary {
 		i, ok := paramIndex[name]
 		if !ok {
-			return fmt.Errorf("family %q: no parameter %q; %s", f.Name, name, nearestParam(name))
+			return fmt.Errorf("family %q: no parameter %q; %s", f.Name, name, hint(name, paramNames))
 		}
 		if err := d.check(&Params[i]); err != nil {
 			return fmt.Errorf("family %q: %w", f.Name, err)
 		}
 	}
 	return nil
+}
+
+// checkProfiles says which point of a car's speed profile can be at or before the one in front of it. Those that are
+// drawn from a normal distribution are checked when they are drawn.
+func (f *Family) checkProfiles() (param string, err error) {
+	for c := range Cars {
+		for k := 1; k < knots; k++ {
+			before, at := car(c, "time"+digit(k-1)), car(c, "time"+digit(k))
+			_, last := f.span(before)
+			first, _ := f.span(at)
+			if first > last || f.Vary[before].Normal != nil || f.Vary[at].Normal != nil {
+				continue
+			}
+			if param = at; !f.Names(at) {
+				param = before
+			}
+			return param, fmt.Errorf("%s can be %v where %s is %v: points of a speed profile must follow each other",
+				before, last, at, first)
+		}
+	}
+	return "", nil
+}
+
+// span are the least and the largest value that a parameter can have.
+func (f *Family) span(param string) (least, most float64) {
+	values := slices.Concat(f.Vary[param].Uniform, f.Vary[param].Choice)
+	if x, ok := f.Values[param]; ok {
+		values = append(values, x)
+	}
+	if len(values) == 0 {
+		values = append(values, Params[paramIndex[param]].Default)
+	}
+	return slices.Min(values), slices.Max(values)
 }
 
 // profilePoint says whether a parameter is a speed of a car's profile.
@@ -217,6 +250,8 @@ func (d *Distribution) check(p *Param) error {
 		return fmt.Errorf("%s: normal has %d numbers, want mean and standard deviation", p.Name, len(d.Normal))
 	case d.Normal != nil && !(d.Normal[1] >= 0):
 		return fmt.Errorf("%s: the standard deviation is %v", p.Name, d.Normal[1])
+	case p.multiples() != nil && d.Choice == nil:
+		return fmt.Errorf("%s: it has values %v alone: want choice", p.Name, p.multiples())
 	case d.Choice != nil && len(d.Choice) == 0:
 		return fmt.Errorf("%s: there is no choice", p.Name)
 	}
@@ -231,13 +266,19 @@ func (d *Distribution) check(p *Param) error {
 	return nil
 }
 
-// nearest is the name that differs least from another one.
-func nearest(name string, names []string) (best string) {
-	least := math.MaxInt
+// hint says which name was meant instead of an unknown one, or where none is near, which there are.
+func hint(name string, names []string) string {
+	best, least := "", math.MaxInt
 	for _, n := range names {
 		if d := edits(strings.ToLower(name), n); d < least {
 			best, least = n, d
 		}
 	}
-	return best
+	switch {
+	case least <= max(len(name)/3, 1) || len(name) > 2 && strings.HasPrefix(best, name):
+		return fmt.Sprintf("the nearest is %q", best)
+	case len(names) <= 12:
+		return "there are " + strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("spark-sim list shows the %d that there are", len(names))
 }

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,6 +125,9 @@ func readSmall(path string) ([]byte, error) {
 	return raw, err
 }
 
+// fileTier, of parse, is the tier that a file of a Replay says.
+const fileTier Tier = -1
+
 // parse is the families of a file in a directory, and what it says under replay, nil if nothing.
 func (t Tier) parse(raw []byte, dir string) (list []Family, replay *yaml.Node, err error) {
 	var doc yaml.Node
@@ -143,6 +147,11 @@ func (t Tier) parse(raw []byte, dir string) (list []Family, replay *yaml.Node, e
 	entries := top["scenarios"]
 	if entries == nil || entries.Kind != yaml.SequenceNode || len(entries.Content) == 0 {
 		return nil, nil, fmt.Errorf("line %d: want scenarios: and a list with one at least", doc.Content[0].Line)
+	}
+	if t == fileTier {
+		if t, err = replayTier(top["replay"]); err != nil {
+			return nil, nil, err
+		}
 	}
 	names := map[string]int{}
 	for _, n := range entries.Content {
@@ -181,7 +190,7 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 		default:
 			base, err := t.FamilyOf(x.Value)
 			if err != nil {
-				return nil, fmt.Errorf("line %d: %w", x.Line, err)
+				return nil, onLine(x, err)
 			}
 			f.Name, f.Doc = base.Name, base.Doc
 			maps.Copy(f.Values, base.Values)
@@ -190,19 +199,15 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 	}
 	if at["road"] != nil {
 		if f.Road, err = readRoad(at["road"], dir); err != nil {
-			return nil, fmt.Errorf("line %d: %w", at["road"].Line, err)
+			return nil, onLine(at["road"], err)
 		}
 	}
-	params := make([]string, 0, len(Params))
-	for _, p := range Params {
-		params = append(params, p.Name)
-	}
-	given := map[string]string{}
+	given, nodes := map[string]string{}, map[string]*yaml.Node{}
 	each := func(key string, do func(p *Param, x *yaml.Node) error) error {
 		if at[key] == nil {
 			return nil
 		}
-		list, err := fields(at[key], key, params)
+		list, err := fields(at[key], key, paramNames)
 		if err != nil {
 			return err
 		}
@@ -210,11 +215,15 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 			if other, ok := given[name]; ok {
 				return fmt.Errorf("line %d: %s is under %s and under %s; want one", list[name].Line, name, other, key)
 			}
-			given[name] = key
+			given[name], nodes[name] = key, list[name]
 			delete(f.Values, name)
 			delete(f.Vary, name)
-			if err := do(&Params[paramIndex[name]], list[name]); err != nil {
-				return fmt.Errorf("line %d: %w", list[name].Line, err)
+			p := &Params[paramIndex[name]]
+			if err := t.checkUse(p); err != nil {
+				return onLine(list[name], err)
+			}
+			if err := do(p, list[name]); err != nil {
+				return onLine(list[name], err)
 			}
 		}
 		return nil
@@ -278,7 +287,12 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 		return nil, err
 	}
 	if err := out[0].checkRoad(); err != nil { // all name the same parameters
-		return nil, fmt.Errorf("line %d: %w", n.Line, err)
+		return nil, onLine(n, err)
+	}
+	for i := range out {
+		if param, err := out[i].checkProfiles(); err != nil {
+			return nil, onLine(cmp.Or(nodes[param], n), err)
+		}
 	}
 	return out, nil
 }
@@ -286,20 +300,38 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 // fields are those of a mapping, each of which must be known and there once.
 func fields(n *yaml.Node, what string, known []string) (map[string]*yaml.Node, error) {
 	if n.Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("line %d: %s is no mapping of names to values", n.Line, what)
+		return nil, onLine(n, fmt.Errorf("%s is no mapping of names to values", what))
 	}
 	out := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		switch {
 		case key.Kind != yaml.ScalarNode || !slices.Contains(known, key.Value):
-			return nil, fmt.Errorf("line %d: %s has no field %q; the nearest is %q", key.Line, what, shortened(key.Value), nearest(shortened(key.Value), known))
+			name := shortened(key.Value)
+			return nil, onLine(key, fmt.Errorf("%s has no field %q; %s", what, name, hint(name, known)))
 		case out[key.Value] != nil:
-			return nil, fmt.Errorf("line %d: %s is there twice", key.Line, key.Value)
+			return nil, onLine(key, fmt.Errorf("%s is there twice", key.Value))
 		}
 		out[key.Value] = n.Content[i+1]
 	}
 	return out, nil
+}
+
+// lineError is an error that names the line of a file.
+type lineError struct {
+	line int
+	err  error
+}
+
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
+func (e *lineError) Unwrap() error { return e.err }
+
+// onLine is an error with the line of a node, unless it names a line of the same file already.
+func onLine(n *yaml.Node, err error) error {
+	if errors.As(err, new(*lineError)) {
+		return err
+	}
+	return &lineError{n.Line, err}
 }
 
 func shortened(s string) string { return s[:min(len(s), 60)] }

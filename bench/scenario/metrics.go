@@ -57,7 +57,7 @@ func (t Tier) Judged(names ...string) ([]stats.Metric, error) {
 			for _, m := range list {
 				all = append(all, m.Name)
 			}
-			return nil, fmt.Errorf("no metric %q; the nearest is %q", name, nearest(name, all))
+			return nil, fmt.Errorf("no metric %q; %s", name, hint(name, all))
 		}
 		if list[i].Neutral {
 			return nil, fmt.Errorf("metric %q is neutral: neither more nor less is better", name)

@@ -33,7 +33,7 @@ var Params = params()
 
 func params() []Param {
 	list := []Param{
-		{"duration", "s", 30, 0.05, 600, "how long the scenario lasts"},
+		{"duration", "s", 30, 0.05, 600, "how long the scenario lasts, rounded to 50 ms"},
 
 		{"mass", "kg", 1500, 300, 5000, "mass of the car with its driver"},
 		{"wheelbase", "m", 2.7, 1.5, 6, "distance between the axles"},
@@ -43,9 +43,9 @@ func params() []Param {
 		{"stiffness_rear", "N/rad", 130000, 20000, 400000, "cornering stiffness of the rear tyres"},
 		{"steer_ratio", "", 15, 8, 25, "angle of the steering wheel for one of the road wheels"},
 		{"steer_rate", "rad/s", 7, 0.1, 30, "highest rate of the steering wheel"},
-		{"steer_delay", "s", 0.1, 0, 0.5, "from a steering command to its first effect"},
+		{"steer_delay", "s", 0.1, 0, 0.5, "from a steering command to its first effect, rounded to 10 ms"},
 		{"steer_lag", "s", 0.1, 0, 2, "time constant of the steering"},
-		{"accel_delay", "s", 0.15, 0, 0.5, "from an acceleration command to its first effect"},
+		{"accel_delay", "s", 0.15, 0, 0.5, "from an acceleration command to its first effect, rounded to 10 ms"},
 		{"accel_lag", "s", 0.25, 0, 2, "time constant of engine and brakes"},
 		{"accel_min", "m/s²", -3.5, -12, 0, "hardest braking that commands can ask for"},
 		{"accel_max", "m/s²", 2, 0, 6, "hardest acceleration that commands can ask for"},
@@ -113,6 +113,22 @@ func params() []Param {
 	return list
 }
 
+// paramSteps are the numbers of which values of a parameter are multiples: 1 of a flag, which is 0 or 1.
+var paramSteps = func() map[string]float64 {
+	steps := map[string]float64{"dynamic": 1, "latency": Step}
+	for i := range Cars {
+		steps[car(i, "present")], steps[car(i, "idm")] = 1, 1
+	}
+	return steps
+}()
+
+var paramNames = func() (names []string) {
+	for _, p := range Params {
+		names = append(names, p.Name)
+	}
+	return names
+}()
+
 var paramIndex = func() map[string]int {
 	index := map[string]int{}
 	for i, p := range Params {
@@ -143,7 +159,7 @@ func Default(name string) Scenario {
 func (s Scenario) With(name string, value float64) (Scenario, error) {
 	i, ok := paramIndex[name]
 	if !ok {
-		return s, fmt.Errorf("scenario %q: no parameter %q; %s", s.Name, name, nearestParam(name))
+		return s, fmt.Errorf("scenario %q: no parameter %q; %s", s.Name, name, hint(name, paramNames))
 	}
 	if err := Params[i].check(value); err != nil {
 		return s, fmt.Errorf("scenario %q: %w", s.Name, err)
@@ -160,7 +176,23 @@ func (p *Param) check(value float64) error {
 	if math.IsNaN(value) || value < p.Low || value > p.High {
 		return fmt.Errorf("%s is %v, want %v to %v %s", p.Name, value, p.Low, p.High, p.Unit)
 	}
-	return nil
+	step, ok := paramSteps[p.Name]
+	switch {
+	case !ok || math.Abs(value-float64(math.Round(value/step)*step)) <= 1e-9:
+		return nil
+	case step == 1:
+		return fmt.Errorf("%s is %v, want 0 or 1", p.Name, value)
+	}
+	return fmt.Errorf("%s is %v, want a multiple of %v %s", p.Name, value, step, p.Unit)
+}
+
+// multiples are all values of a parameter that has a step; nil of others.
+func (p *Param) multiples() (list []float64) {
+	step, ok := paramSteps[p.Name]
+	for k := 0.0; ok && k <= math.Round(p.High/step); k++ {
+		list = append(list, math.Round(k*step*1e6)/1e6)
+	}
+	return list
 }
 
 // check says what of a scenario no step can run.
@@ -185,15 +217,6 @@ func (s Scenario) check() error {
 		}
 	}
 	return nil
-}
-
-// nearestParam names the parameter that differs least from an unknown name.
-func nearestParam(name string) string {
-	var names []string
-	for _, p := range Params {
-		names = append(names, p.Name)
-	}
-	return fmt.Sprintf("the nearest is %q", nearest(name, names))
 }
 
 // edits is the least number of letters to insert, delete or replace (Levenshtein).

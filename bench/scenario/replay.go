@@ -101,7 +101,7 @@ func ReadReplay(path string) (*Replay, error) {
 }
 
 func parseReplay(raw []byte, dir string) (*Replay, error) {
-	list, n, err := Planner.parse(raw, dir) // nothing in it has the values of a family
+	list, n, err := fileTier.parse(raw, dir)
 	switch {
 	case err != nil:
 		return nil, err
@@ -138,10 +138,8 @@ func parseReplay(raw []byte, dir string) (*Replay, error) {
 	if x := at["algorithm"]; x != nil {
 		r.Algorithm = x.Value
 	}
-	if x := at["tier"]; x != nil {
-		if r.Tier, err = TierNamed(x.Value); err != nil {
-			return nil, fmt.Errorf("line %d: %w", x.Line, err)
-		}
+	if r.Tier, err = replayTier(n); err != nil {
+		return nil, err
 	}
 	if x := at["min_cosine"]; x != nil {
 		c, err := number(&Param{Name: "min_cosine"}, x)
@@ -155,6 +153,22 @@ func parseReplay(raw []byte, dir string) (*Replay, error) {
 	}
 	r.Scenario.Name, r.Scenario.Stream = r.Family, stream(r.Family, r.Loop)
 	return r, nil
+}
+
+// replayTier is the tier that a file says under replay; nil: it has no such field.
+func replayTier(n *yaml.Node) (Tier, error) {
+	if n == nil {
+		return Planner, nil
+	}
+	at, err := fields(n, "replay", replayKeys)
+	if err != nil || at["tier"] == nil {
+		return Planner, err
+	}
+	t, err := TierNamed(at["tier"].Value)
+	if err != nil {
+		return t, onLine(at["tier"], err)
+	}
+	return t, nil
 }
 
 // ReplayOf is loop k of a family of a tier with a seed.

@@ -201,7 +201,7 @@ func readTable(raw []byte, want tableWants) ([][]float64, error) {
 			places[k] = i
 		case want.closed:
 			h = shortened(h)
-			return nil, fmt.Errorf("line 1: there is no column %q; the nearest is %q", h, nearest(h, want.names))
+			return nil, fmt.Errorf("line 1: there is no column %q; %s", h, hint(h, want.names))
 		}
 	}
 	for k, name := range want.names[:want.needed] {

@@ -23,6 +23,9 @@ func Schema() []byte {
 		if text != "" {
 			o["description"] = text
 		}
+		if values := p.multiples(); values != nil {
+			o["enum"] = values
+		}
 		return o
 	}
 	ref := func(name string) object { return object{"$ref": "#/$defs/" + name} }
@@ -46,10 +49,12 @@ func Schema() []byte {
 		value := ref(p.Name)
 		set[p.Name] = value
 		normal := object{"type": "array", "prefixItems": []object{value, {"type": "number", "minimum": 0}}, "minItems": 2, "maxItems": 2}
-		vary[p.Name] = object{
-			"type": "object", "additionalProperties": false, "minProperties": 1, "maxProperties": 1,
-			"properties": object{"uniform": array(value, 2, 2), "normal": normal, "choice": array(value, 1, 0)},
+		kinds := object{"choice": array(value, 1, 0)}
+		if p.multiples() == nil {
+			kinds["uniform"], kinds["normal"] = array(value, 2, 2), normal
 		}
+		vary[p.Name] = object{"type": "object", "additionalProperties": false, "minProperties": 1, "maxProperties": 1,
+			"properties": kinds}
 		sweep[p.Name] = array(value, 1, maxFamilies)
 	}
 	road := func() object {

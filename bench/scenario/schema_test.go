@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -34,14 +33,14 @@ func TestSchema_AcceptsWhatIsRead(t *testing.T) {
 	require.NoError(t, c.AddResource("scenario.json", doc))
 	schema, err := c.Compile("scenario.json")
 	require.NoError(t, err)
-	judge := func(text string) (bySchema, byReader error) {
+	judge := func(tier Tier, text string) (bySchema, byReader error) {
 		var value any
 		require.NoError(t, yaml.Unmarshal([]byte(text), &value), text)
 		raw, err := json.Marshal(value)
 		require.NoError(t, err)
 		value, err = jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 		require.NoError(t, err)
-		_, _, byReader = Planner.parse([]byte(text), "")
+		_, _, byReader = tier.parse([]byte(text), "")
 		return schema.Validate(value), byReader
 	}
 	good := []string{
@@ -52,26 +51,30 @@ func TestSchema_AcceptsWhatIsRead(t *testing.T) {
 		`{replay: {scenario: a, loop: 3, seed: 18446744073709551615}, scenarios: [{set: {speed: 3}}]}`,
 		`{replay: {scenario: a, loop: 3, seed: 1, min_cosine: 0.5}, scenarios: [{set: {speed: 3}}]}`,
 	}
-	for _, f := range slices.Concat(Planner.Families(), Controls.Families()) {
-		bySchema, _ := judge("scenarios: [{family: " + f.Name + "}]")
-		require.NoError(t, bySchema, f.Name)
-		f.Doc = ""
-		raw, err := yaml.Marshal(map[string]any{"scenarios": []any{entry(f)}})
-		require.NoError(t, err)
-		good = append(good, string(raw))
-		back, _, err := Planner.parse(raw, "")
-		require.NoError(t, err)
-		require.Equal(t, f.Vary, back[0].Vary)
-		s, err := f.Draw(3, 4)
-		require.NoError(t, err)
-		again, err := back[0].Draw(3, 4)
-		require.NoError(t, err)
-		require.Equal(t, s, again)
-	}
-	for _, text := range good {
-		bySchema, byReader := judge(text)
+	check := func(tier Tier, text string) {
+		bySchema, byReader := judge(tier, text)
 		require.NoError(t, bySchema, text)
 		require.NoError(t, byReader, text)
+	}
+	for _, text := range good {
+		check(Planner, text)
+	}
+	for _, tier := range []Tier{Planner, Controls} {
+		for _, f := range tier.Families() {
+			check(tier, "scenarios: [{family: "+f.Name+"}]")
+			f.Doc = ""
+			raw, err := yaml.Marshal(map[string]any{"scenarios": []any{entry(f)}})
+			require.NoError(t, err)
+			check(tier, string(raw))
+			back, _, err := tier.parse(raw, "")
+			require.NoError(t, err)
+			require.Equal(t, f.Vary, back[0].Vary)
+			s, err := f.Draw(3, 4)
+			require.NoError(t, err)
+			again, err := back[0].Draw(3, 4)
+			require.NoError(t, err)
+			require.Equal(t, s, again)
+		}
 	}
 	for _, text := range []string{
 		`{}`, `scenarios: []`, `scenarios: {}`, `[]`, `{scenarios: [{}], more: 1}`,
@@ -84,8 +87,10 @@ func TestSchema_AcceptsWhatIsRead(t *testing.T) {
 		`scenarios: [{road: {spacing: 5}}]`, `scenarios: [{road: {spacing: 0, curvature: [0, 0]}}]`, `scenarios: [{road: ""}]`,
 		`scenarios: [{road: {spacing: 5, curvature: [0]}}]`, `scenarios: [{road: {spacing: 5, curvature: [0, 1]}}]`,
 		`scenarios: [{road: {spacing: 5, curvature: [0, 0], banks: [0, 0]}}]`, `scenarios: [{road: []}]`,
+		`scenarios: [{set: {latency: 0.03}}]`, `scenarios: [{set: {dynamic: 0.5}}]`, `scenarios: [{sweep: {car1_idm: [0.5]}}]`,
+		`scenarios: [{vary: {latency: {uniform: [0, 0.1]}}}]`, `scenarios: [{vary: {car0_present: {choice: [0.1]}}}]`,
 	} {
-		bySchema, byReader := judge(text)
+		bySchema, byReader := judge(Planner, text)
 		require.Error(t, bySchema, text)
 		require.Error(t, byReader, text)
 	}

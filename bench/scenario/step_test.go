@@ -31,6 +31,9 @@ func drawn(rng *rand.Rand, n int) (out []Scenario) {
 		for _, p := range Params {
 			if p.High < never && !strings.HasPrefix(p.Name, "ask_") {
 				near := p.Default + between(-0.15, 0.15)*(p.High-p.Low)
+				if step, ok := paramSteps[p.Name]; ok {
+					near = math.Round(near/step) * step
+				}
 				set(p.Name, math.Min(math.Max(near, p.Low), p.High))
 			}
 		}
