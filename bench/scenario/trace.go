@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -31,7 +32,7 @@ func (t Tier) TraceColumns() []Param {
 	list = append(list, Param{Name: "road", Unit: "1/m", Doc: "curvature of the road here"})
 	for i := range Cars {
 		list = append(list,
-			Param{Name: gapOf(i), Unit: "m", Doc: fmt.Sprintf("to car %d, present or not; negative: behind", i)},
+			Param{Name: gapOf(i), Unit: "m", Doc: fmt.Sprintf("to car %d, NaN if it is not there; negative: behind", i)},
 			Param{Name: speedOf(i), Unit: "m/s"},
 			Param{Name: "lateral" + digit(i), Unit: "m",
 				Doc: "of this car, from the centre of the lane, left positive"})
@@ -97,6 +98,8 @@ func (r *Runner) Record(ctx context.Context, scenarios []Scenario, a Algorithm, 
 			curvature, accel, speed := s.asks(time)
 			for k, c := range list {
 				switch {
+				case s.absent(c.Name):
+					row[k] = math.NaN()
 				case c.Name == "time":
 					row[k] = time
 				case c.Name == "accel_command":
@@ -160,6 +163,16 @@ func (s Scenario) road(station float64) float64 {
 	start := s.Get("curve_start")
 	end := start + s.Get("curve_ramp") + s.Get("curve_length")
 	return float64(s.Get("curvature") * (share(start) - share(end)))
+}
+
+// absent reports whether a column is of a car that is not there.
+func (s Scenario) absent(column string) bool {
+	for i := range Cars {
+		if slices.Contains([]string{gapOf(i), speedOf(i), "lateral" + digit(i)}, column) {
+			return s.Get(car(i, "present")) < 0.5
+		}
+	}
+	return false
 }
 
 // lateral is where across the lane a car is, in m.

@@ -21,6 +21,7 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
+from . import _check
 from ._errors import ClosedError, InputError
 from ._library import address, library
 
@@ -51,20 +52,23 @@ class Batch:
     failed: np.ndarray[Any, Any]  # bool [scenarios, n]: any metric of kind failure
 
 
+def _seed(value: Any) -> int:
+    return _check.integer("seed", value, 0, (1 << 64) - 1)
+
+
 class Loops:
     """n loops of each of some scenarios, behind each other: driven to their end by run, or step by step."""
 
     def __init__(self, scenarios: str | Sequence[str | os.PathLike[str]], n: int = 1, seed: int = 1, device: str | None = None) -> None:
         self._handle = c_size_t(0)
         names = [scenarios] if isinstance(scenarios, (str, os.PathLike)) else list(scenarios)
-        if not 0 <= int(seed) < 1 << 64:
-            raise InputError(f"seed is {seed}, want 0 to 2**64 - 1")
-        request = {"scenarios": [os.fspath(x) for x in names], "n": int(n), "seed": int(seed), "device": device or ""}
+        self.n = _check.integer("n", n, 1, 1 << 20)
+        paths = [_check.path("a scenario", x) for x in names]
+        request = {"scenarios": paths, "n": self.n, "seed": _seed(seed), "device": _check.text("device", device or "")}
         self._lib = library()
         text = c_void_p()
         self._call("sim_open", json.dumps(request).encode(), byref(self._handle), byref(text))
         about = json.loads(self._lib.take(text))
-        self.n = int(n)
         self.device: str = about["device"]
         self.notice: str = about.get("notice", "")
         self.step_time: float = about["step"]  # s
@@ -112,15 +116,18 @@ class Loops:
     def run(self, algorithm: str | os.PathLike[str]) -> np.ndarray[Any, Any]:
         """Drives all loops to their end: float64 [loops, metrics]."""
         out = np.zeros((self.loops, len(self.metrics)))
-        self._call("sim_run", self._handle, os.fsencode(algorithm), address(out))
+        self._call("sim_run", self._handle, os.fsencode(_check.path("algorithm", algorithm)), address(out))
         return out
 
     def reset(self, numbers: Any, seed: int = 1) -> None:
         """Starts loops: numbers, [loops], has the number of each among those of its scenario, which decides what is drawn; -1: it goes on."""
-        x = np.ascontiguousarray(numbers, np.int64)
+        x = np.asarray(numbers)
+        if not np.issubdtype(x.dtype, np.integer):
+            raise InputError(f"numbers are {x.dtype}, want integers: the number of each loop, or -1")
+        x = np.ascontiguousarray(x, np.int64)
         if x.shape != (self.loops,):
             raise InputError(f"numbers has shape {x.shape}, want ({self.loops},)")
-        self._call("sim_reset", self._handle, address(x), int(seed))
+        self._call("sim_reset", self._handle, address(x), _seed(seed))
 
     def observe(self) -> np.ndarray[Any, Any]:
         """What loops see, float32 [observations, loops]: once in front of each step."""
@@ -157,7 +164,8 @@ def run_batch(
                 try:
                     alive, ended = loops.step(algorithm(step, {o.name: rows[k] for k, o in enumerate(loops.observations)}))
                 except InputError as e:
-                    raise InputError(f"algorithm {getattr(algorithm, '__name__', algorithm)}: step {step}: {e}") from e
+                    at = "" if str(e).startswith("step ") else f"step {step}: "
+                    raise InputError(f"algorithm {getattr(algorithm, '__name__', algorithm)}: {at}{e}") from e
                 step += 1
         else:
             ended = loops.run(algorithm)

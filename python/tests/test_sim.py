@@ -53,13 +53,16 @@ class Batches(unittest.TestCase):
             (lambda step, seen: "fast", "step 0: commands are no numbers"),
             (lambda step, seen: (0 * seen["speed"], np.where([0, 0, 0, step == 2], np.nan, 0)), 'step 2: acceleration of loop 3, scenario "wall", is NaN'),
         ):
-            with self.assertRaisesRegex(InputError, says):
+            with self.assertRaisesRegex(InputError, says) as raised:
                 sim.run_batch(file, answer, n=2)
+            self.assertEqual(str(raised.exception).count(": step "), 1, raised.exception)
         with self.assertRaisesRegex(ZeroDivisionError, "division"):
             sim.run_batch(file, lambda step, seen: 1 / 0)
         for arguments, says in (
             ((["curv"], "pid"), 'no family "curv"; the nearest'), ((file, "pit"), 'no algorithm "pit"'), ((file, "pid", 0), "n is 0"),
             (([], "pid"), "there is no scenario"), (([file, file], "pid"), 'scenario "short" is there twice'), ((file, "pid", 1, -1), "seed is -1"),
+            ((file, "pid", 1.5), "n is 1.5: want a whole number"), ((file, "pid", "3"), "n is a str: want a whole number"),
+            ((file, "pid", 1, 1.5), "seed is 1.5: want a whole number"), ((file, 3), "algorithm is 3: want a path"), (([3.5], "pid"), "a scenario is 3.5: want a path"),
         ):  # fmt: skip
             with self.assertRaisesRegex(InputError, says):
                 sim.run_batch(*arguments)
@@ -68,6 +71,8 @@ class Batches(unittest.TestCase):
         loops = sim.Loops(file)
         with self.assertRaisesRegex(InputError, "reset them first"):
             loops.observe()
+        with self.assertRaisesRegex(InputError, "numbers are float64, want integers"):
+            loops.reset(np.full(loops.loops, 0.5))
         loops.close()
         loops.close()
         with self.assertRaises(ClosedError):

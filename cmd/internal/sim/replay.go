@@ -194,8 +194,7 @@ func shown(w io.Writer, trace *scenario.Trace, every float64) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var columns []int
 	for i, c := range trace.Columns {
-		car := slices.Index([]string{"gap0", "car_speed0", "lateral0", "gap1", "car_speed1", "lateral1"}, c.Name)
-		if car >= 0 && trace.Scenario.Get(fmt.Sprintf("car%d_present", car/3)) < 0.5 {
+		if math.IsNaN(trace.Rows[0][i]) { // of a car that is not there
 			continue
 		}
 		columns = append(columns, i)
@@ -243,7 +242,11 @@ func writeTrace(path string, trace *scenario.Trace) error {
 	for _, row := range trace.Rows {
 		var line []string
 		for _, x := range row {
-			line = append(line, strconv.FormatFloat(x, 'g', -1, 64))
+			text := strconv.FormatFloat(x, 'g', -1, 64)
+			if math.IsNaN(x) { // of a car that is not there
+				text = ""
+			}
+			line = append(line, text)
 		}
 		rows = append(rows, line)
 	}
