@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -73,6 +74,14 @@ func Join(ctx context.Context, opt Options) (Group, error) {
 		return joinMPI(ctx, p, opt.Getenv)
 	}
 	return joinTCP(ctx, p, opt)
+}
+
+// Describe says how many ranks a group has, and what carries their messages.
+func Describe(g Group) string {
+	if _, ok := g.(alone); ok {
+		return "1 rank, as no launcher has started others"
+	}
+	return fmt.Sprintf("%s over %s", plural.Count(g.Size(), "rank"), g.Engine())
 }
 
 // alone is a group of one.

@@ -89,7 +89,7 @@ func (t *together) end(ctx context.Context, w io.Writer, inputs int, failed erro
 		}
 	}
 	if t.group.Rank() == 0 {
-		fmt.Fprintf(w, "%s over %s: %s in %.3g s, %.4g a second\n", plural.Count(t.group.Size(), "rank"), t.group.Engine(), plural.Count(t.total, "input"), slowest, float64(t.total)/slowest)
+		fmt.Fprintf(w, "%s: %s in %.3g s, %.4g a second\n", ranks.Describe(t.group), plural.Count(t.total, "input"), slowest, float64(t.total)/slowest)
 		if len(missed) > 0 {
 			fmt.Fprintf(w, "outputs differ from the expected ones on rank %s\n", strings.Join(missed, ", "))
 		}

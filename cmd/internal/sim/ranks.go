@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/dora/ranks"
@@ -50,6 +52,26 @@ func (j *job) end(err error) error {
 		j.group.Abort(err)
 	}
 	return errors.Join(err, j.group.Close())
+}
+
+// same reports flags of ranks that differ, but for what a rank may have of its own: where it runs, and what it writes.
+func (j *job) same(ctx context.Context, f *runFlags) error {
+	if j.group == nil {
+		return nil
+	}
+	given := map[string]string{}
+	for _, x := range reflect.VisibleFields(reflect.TypeOf(*f)) {
+		own := slices.Contains([]string{"Device", "Ranks", "Times", "Quiet"}, x.Name)
+		if _, writes := x.Tag.Lookup("writes"); x.Anonymous || !x.IsExported() || own || writes {
+			continue
+		}
+		value := reflect.ValueOf(*f).FieldByIndex(x.Index)
+		if value.IsZero() {
+			continue
+		}
+		given[strings.ToLower(x.Name)] = fmt.Sprint(reflect.Indirect(value))
+	}
+	return ranks.Agree(ctx, j.group, given)
 }
 
 // start is what the first rank tells the others of a run.

@@ -223,12 +223,32 @@ func TestRanks_ThatDifferAreRefused(t *testing.T) {
 		require.Equal(t, cli.BadInput, r.Code)
 		require.Contains(t, r.Output, "rank 1 differs: SHA-256 of the file of algorithm outside.onnx is ")
 	}
-	script = strings.Replace(script, "spark-sim run curve", "spark-sim run curv$RANK", 1)
+	script = strings.Replace(script, "spark-sim run curve", "spark-sim run curv", 1)
 	for rank, r := range localranks.Start(t, 2, nil, "sh", "-c", script).Wait() {
 		require.Equal(t, cli.BadInput, r.Code)
-		require.Contains(t, r.Output, `no family "curv0"`)
+		require.Contains(t, r.Output, `no family "curv"`)
 		if rank > 0 {
 			require.Contains(t, r.Output, "rank 0 on ")
 		}
 	}
+	script = fmt.Sprintf("cd %s/$RANK && exec spark-sim run curve --n $((4 + RANK)) --quiet --device emu --ranks --json $RANK.json", dir)
+	for _, r := range localranks.Start(t, 2, nil, "sh", "-c", script).Wait() {
+		require.Equal(t, cli.BadInput, r.Code)
+		require.Contains(t, r.Output, `rank 1 differs: n is "5" and was "4" on rank 0: give all ranks the same program, files and flags`)
+	}
+}
+
+// TestJob_ComparesAllFlags but those that a rank may have of its own.
+func TestJob_ComparesAllFlags(t *testing.T) {
+	dir, _ := noisy(t, 1)
+	for flags, name := range map[string]string{
+		"--algorithm feedforward": "algorithm", "--tier controls": "tier", "crosswind": "scenarios", "--seed 3": "seed", "--precision fp16": "precision",
+	} {
+		script := fmt.Sprintf("cd %s && [ $RANK = 0 ] || more='%s'; exec spark-sim run curve $more --n 2 --device emu --ranks", dir, flags)
+		for _, r := range localranks.Start(t, 2, nil, "sh", "-c", script).Wait() {
+			require.Contains(t, r.Output, "rank 1 differs: "+name+" is ", flags)
+		}
+	}
+	script := fmt.Sprintf("cd %s && exec spark-sim run curve --json $RANK.json --device emu --n $((2)) --ranks $([ $RANK = 0 ] || echo --quiet --times)", dir)
+	ran(t, localranks.Start(t, 2, nil, "sh", "-c", script))
 }

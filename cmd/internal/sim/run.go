@@ -52,6 +52,9 @@ func (f *runFlags) run(ctx context.Context, w, stderr io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = j.end(err) }()
+	if err := j.same(ctx, f); err != nil {
+		return err
+	}
 	var s *start
 	if j.rank() == 0 {
 		if s, err = f.begin(ctx, stderr); err != nil {

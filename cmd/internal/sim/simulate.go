@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
+	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/plural"
@@ -236,7 +237,7 @@ func (f *runFlags) simulate(ctx context.Context, j *job, s *start, out *lines, s
 		plural.Count(len(r.Metrics)-x.first, "loop"), r.Tier, plural.Count(steps, "step"), time.Since(begin).Seconds(),
 		r.Device, plural.Count(launches, "launch"))
 	if j.group != nil {
-		end += fmt.Sprintf(", %s over %s", plural.Count(j.size(), "rank"), j.group.Engine())
+		end += ", " + ranks.Describe(j.group)
 	}
 	return end, x.left, err
 }
