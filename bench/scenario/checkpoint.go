@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/ir"
@@ -121,4 +122,17 @@ func (b *batch) stops(ctx context.Context, step int) error {
 	}
 	b.stopped(c)
 	return ctx.Err()
+}
+
+// keeps has the checkpoint in front of a step kept, if it is time and steps were run since the first one.
+func (b *batch) keeps(first, step int) error {
+	if b.keep == nil || step == first || time.Since(b.saved) < b.every {
+		return nil
+	}
+	c, err := b.checkpoint(step)
+	if err != nil {
+		return err
+	}
+	b.saved = time.Now()
+	return b.keep(c)
 }

@@ -88,6 +88,10 @@ type Runner struct {
 	// launch of ten where no model sees pictures. Nil, or with a Callback, which may keep what nobody knows: the batch
 	// is lost.
 	Stopped func(c *Checkpoint)
+	// Keep is given the batch in flight between two steps, where Every has gone by since it was asked last; its error ends
+	// the batch. The checkpoint is valid until it returns. A batch that Stopped cannot have is not kept.
+	Keep  func(c *Checkpoint) error
+	Every time.Duration
 	// Checkpoints are batches to go on from, where loops are cut into the same batches. One that does not fit is told to
 	// Warn, and its loops start anew.
 	Checkpoints []Checkpoint
@@ -251,7 +255,7 @@ func (r *Runner) run(
 	out.Launches, out.Program, out.Timing.Loops = b.launches, b.program, d.loops
 	defer func() { out.Timing.Cold, out.Timing.Warm = b.timing.Cold, b.timing.Warm }()
 	if callback == nil {
-		b.stopped = r.Stopped
+		b.stopped, b.keep, b.every, b.saved = r.Stopped, r.Keep, r.Every, time.Now()
 	}
 	r.Progress.Begin(float64(total), "%s: %s", a.algorithm(), plural.Count(total, "loop"))
 	for from := 0; from < total; from += each {
@@ -346,6 +350,9 @@ type batch struct {
 	tell     func(step, steps int)
 	record   func(b *batch) error
 	stopped  func(c *Checkpoint) // is given the batch where the context ends; nil: the batch is lost
+	keep     func(c *Checkpoint) error
+	every    time.Duration
+	saved    time.Time // when keep was last asked
 }
 
 // run runs the batch from its beginning or a checkpoint to its end, and returns a row of metrics for each loop.
@@ -400,7 +407,7 @@ func (b *batch) steps(ctx context.Context, first int) error {
 	}
 	steps := b.length()
 	for step := first; step < steps; step++ {
-		if err := b.stops(ctx, step); err != nil {
+		if err := errors.Join(b.stops(ctx, step), b.keeps(first, step)); err != nil {
 			return err
 		}
 		begin, begun := time.Now(), step

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
@@ -39,9 +40,13 @@ type runFlags struct {
 	Quiet     bool     `help:"Show no progress."`
 
 	batch int              // loops at once; 0: the default
+	every time.Duration    // between savings of the report while loops run; 0: saveEvery
 	ended func(of *report) // is told when loops have ended, for tests
 	tell  func(progress.Event)
 }
+
+// saveEvery is how often a report is saved while loops run, so that a run that is killed loses no more.
+const saveEvery = time.Minute
 
 // maxLoops is the most that a run may have.
 const maxLoops = 1 << 20

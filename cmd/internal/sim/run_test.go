@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -107,9 +108,49 @@ func TestRun_InterruptedInABatchGoesOn(t *testing.T) {
 		if c.damage {
 			half /= 2
 			require.Contains(t, errs.String(), "loops that were on their way start anew: ")
-			require.Contains(t, errs.String(), "out.json.state is of another report than ")
+			require.Contains(t, errs.String(), "out.json.state is damaged, or of another report than ")
 		}
 		require.InDelta(t, half, first, 1e-9, name)
+	}
+}
+
+// TestRun_SavesWhileLoopsRun: what is there in the middle of a batch, as after a kill, goes on to the bytes of a whole run.
+func TestRun_SavesWhileLoopsRun(t *testing.T) {
+	for _, part := range []float64{0.2, 0.4, 0.6, 0.9} {
+		f, dir := shortRun(t, t.TempDir()), t.TempDir()
+		killed := filepath.Join(dir, "out.json")
+		f.every = time.Nanosecond
+		f.tell = func(e progress.Event) {
+			if e.Part < part || dir == "" {
+				return
+			}
+			dir = ""
+			for from, to := range map[string]string{f.JSON: killed, stateOf(f.JSON): stateOf(killed)} {
+				text, err := os.ReadFile(from)
+				require.True(t, err == nil || part == 0.4 && from != f.JSON, err)
+				require.NoError(t, os.WriteFile(to, text, 0o644))
+			}
+		}
+		require.NoError(t, f.run(t.Context(), io.Discard, io.Discard))
+		r, err := readReport(killed)
+		require.NoError(t, err)
+		require.True(t, r.Partial)
+		if part != 0.4 { // where a batch has just begun
+			list, err := readState(killed, r)
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			require.Equal(t, []int{len(r.Metrics), 10}, []int{list[0].First, list[0].Step})
+		}
+		var errs bytes.Buffer
+		rest := &runFlags{Resume: killed, Device: "emu", Quiet: true, batch: f.batch}
+		require.NoError(t, rest.run(t.Context(), io.Discard, &errs))
+		require.Empty(t, errs.String())
+		want, err := os.ReadFile(f.JSON)
+		require.NoError(t, err)
+		got, err := os.ReadFile(killed)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got))
+		require.NoFileExists(t, stateOf(f.JSON))
 	}
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,6 +198,14 @@ func (f *runFlags) simulate(ctx context.Context, j *job, s *start, out *lines, s
 	}
 	run.Batch = f.batch
 	x := newSimulation(r, j, s, run.AtOnce(a))
+	save := f.saver(s)
+	if j.rank() == 0 {
+		run.Every, run.Keep = cmp.Or(f.every, saveEvery), func(c *scenario.Checkpoint) error {
+			at := *c
+			at.First = x.at(x.round, 0)
+			return save(at)
+		}
+	}
 	from := len(r.Metrics)
 	x.ended = func() error {
 		begun := from
@@ -204,10 +213,12 @@ func (f *runFlags) simulate(ctx context.Context, j *job, s *start, out *lines, s
 		if f.ended != nil {
 			f.ended(r)
 		}
-		if out == nil {
-			return nil
+		if out != nil {
+			if err := out.add(r, begun); err != nil {
+				return err
+			}
 		}
-		return out.add(r, begun)
+		return save()
 	}
 	tell, clear := cli.Progress(stderr, f.Quiet || j.rank() != 0)
 	if f.tell != nil {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
@@ -56,6 +58,21 @@ func (f *runFlags) writeJSON(r *report, left []scenario.Checkpoint) (written boo
 	return true, err
 }
 
+// saver writes the report while loops run, with the loops on their way that it is given, if it is time.
+func (f *runFlags) saver(s *start) func(left ...scenario.Checkpoint) error {
+	last := time.Now()
+	return func(left ...scenario.Checkpoint) error {
+		r := s.Report
+		if f.JSON == "" || atomicfile.IsStdout(f.JSON) || time.Since(last) < cmp.Or(f.every, saveEvery) || len(r.Metrics) == r.total() {
+			return nil
+		}
+		r.Partial = true
+		_, err := f.writeJSON(r, s.others(left))
+		last = time.Now()
+		return err
+	}
+}
+
 func digestOf(path string) (string, error) {
 	raw, err := memory.ReadFile(path)
 	return fmt.Sprintf("%x", sha256.Sum256(raw)), err
@@ -101,7 +118,7 @@ func readState(report string, r *report) (list []scenario.Checkpoint, err error)
 	case err != nil:
 		return nil, err
 	case sum != r.State:
-		return nil, fmt.Errorf("%s is of another report than %s", path, report)
+		return nil, fmt.Errorf("%s is damaged, or of another report than %s", path, report)
 	}
 	arrays, err := npy.ReadZip(path)
 	if err != nil {
