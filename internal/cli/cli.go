@@ -103,9 +103,14 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 // torchrun and to its ranks, and the launcher passes it on.
 const repeats = 200 * time.Millisecond
 
-// interruptible is a context that ends on an interrupt. So much later signals are the system's again.
+// interruptible is a context that ends on an interrupt, or where the terminal goes, unless nohup has that ignored. So
+// much later signals are the system's again.
 func interruptible(repeats time.Duration) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, func() { time.AfterFunc(repeats, stop) })
 	return ctx, stop
 }

@@ -112,6 +112,49 @@ func TestInterruptible_TakesRepeatedSignalsForOne(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 }
 
+// waiting names TestMain_EndsWithTheTerminal in a process that waits for a signal.
+const waiting = "SPARK_TEST_WAITING"
+
+// TestMain_EndsWithTheTerminal, by SIGHUP, where nohup has not had that ignored.
+func TestMain_EndsWithTheTerminal(t *testing.T) {
+	if os.Getenv(waiting) != "" {
+		os.Exit(Main(&struct{}{}, "tool", "", nil, os.Stdout, os.Stderr, func(ctx context.Context) error {
+			fmt.Println("runs")
+			<-ctx.Done()
+			fmt.Println("ends")
+			return ctx.Err()
+		}))
+	}
+	for _, ignored := range []bool{false, true} {
+		command := `exec "$0" -test.run ` + t.Name()
+		if ignored {
+			command = "trap '' HUP; " + command
+		}
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", command, os.Args[0])
+		cmd.Env = append(os.Environ(), waiting+"=1")
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		require.True(t, lines.Scan())
+		require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+		ends := make(chan bool, 1)
+		go func() { ends <- lines.Scan() }()
+		if ignored {
+			select {
+			case <-ends:
+				t.Fatal("it has ended though SIGHUP was ignored")
+			case <-time.After(100 * time.Millisecond):
+			}
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		}
+		require.True(t, <-ends)
+		var exit *exec.ExitError
+		require.ErrorAs(t, cmd.Wait(), &exit)
+		require.Equal(t, Interrupted, exit.ExitCode(), "ignored: %v", ignored)
+	}
+}
+
 func TestVersion(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Equal(t, Done, Main(&struct{}{}, "tool", "A tool.", []string{"--version"}, &out, &errs, func(context.Context) error { return errors.New("ran") }))

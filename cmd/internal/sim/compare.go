@@ -26,11 +26,11 @@ type compareFlags struct {
 	budgetFlag
 	A         string   `arg:"" help:"Algorithm, as run takes it, or a file that run --json wrote." names:""`
 	B         string   `arg:"" help:"What is compared with it, likewise." names:""`
-	Scenarios []string `help:"Built-in scenarios, or scenario files, that algorithms run; default: all that are built in." placeholder:"S,…" names:""`
+	Scenarios []string `help:"Built-in scenarios, or scenario files, that algorithms run. Default: those that are built in for the tier, without openpilot's maneuvers, which have to be named; with --route, the route." placeholder:"S,…" names:""`
 	Route     string   `help:"Run on the road of a recorded route, and show driving models its pictures. Default scenario: the route itself." placeholder:"DIR"`
-	N         int      `name:"n" help:"How many times each scenario runs." default:"100" placeholder:"N"`
-	Seed      uint64   `help:"Seed of draws and noise." default:"1" placeholder:"S"`
-	Tolerance float64  `help:"Difference that does not matter: of a rate of failures, and as a share of A's mean." default:"0" placeholder:"T"`
+	N         int      `name:"n" help:"How many times each scenario runs. Default: 100." default:"100" placeholder:"N"`
+	Seed      uint64   `help:"Seed of draws and noise. Default: 1." default:"1" placeholder:"S"`
+	Tolerance float64  `help:"Difference that does not matter: of a rate of failures, and as a share of A's mean. Default: 0." default:"0" placeholder:"T"`
 	Metrics   []string `help:"Metrics that are judged, which should be chosen beforehand; default: all that spark-sim list calls failures or costs." placeholder:"M,…"`
 	Device    string   `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
 	JSON      string   `name:"json" help:"Write the comparison to this file; - is standard output." placeholder:"FILE" writes:""`
@@ -81,6 +81,10 @@ func (f *compareFlags) side(ctx context.Context, what string, warn func(string),
 			return nil, err
 		}
 		_, _, err = run.simulate(ctx, &job{}, &start{Report: r}, nil, stderr)
+		if errors.Is(err, context.Canceled) {
+			fmt.Fprintf(stderr, "%s of %s had run, and nothing is kept: to go on after a stop, run each algorithm with "+
+				"spark-sim run --json FILE and compare the files\n", plural.Count(len(r.Metrics), "loop"), what)
+		}
 		return r, err
 	}
 	r, err := readReport(what)

@@ -50,8 +50,8 @@ type showFlags struct {
 	command `kong:"-"`
 	tierFlag
 	Scenario string `arg:"" help:"Built-in scenario, scenario file, or recorded drive."`
-	Seed     uint64 `help:"Seed of what is drawn." default:"1" placeholder:"S"`
-	N        int    `name:"n" help:"How many seeds to show." default:"1" placeholder:"N"`
+	Seed     uint64 `help:"Seed of what is drawn. Default: 1." default:"1" placeholder:"S"`
+	N        int    `name:"n" help:"How many draws to show. Default: 1." default:"1" placeholder:"N"`
 }
 
 // Summary is what the command does, in a sentence.

@@ -32,7 +32,7 @@ type replayFlags struct {
 	Algorithm string  `help:"What drives. Default: what drove." placeholder:"A" names:""`
 	Route     string  `help:"Recorded route whose pictures models see. Default: that of the report." placeholder:"DIR"`
 	Device    string  `help:"auto, cuda, cuda:N or emu; default: SPARK_DEVICE, else auto." placeholder:"NAME"`
-	Every     float64 `help:"Seconds between the rows that are shown." default:"1" placeholder:"SECONDS"`
+	Every     float64 `help:"Seconds between the rows that are shown. Default: 1." default:"1" placeholder:"SECONDS"`
 	Trace     string  `help:"Write all steps to this file: .csv, .npz with an array for each column, or as an openpilot log, rlog or rlog.zst." placeholder:"FILE" writes:""`
 }
 
