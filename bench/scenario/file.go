@@ -118,7 +118,7 @@ func (t Tier) load(ctx context.Context, name string, m *importer) error {
 
 // readSmall reads a file of the size that scenario files and roads may have.
 func readSmall(path string) ([]byte, error) {
-	raw, err := memory.ReadFile(path)
+	raw, err := memory.ReadRegular(path)
 	if err == nil && len(raw) > maxBytes {
 		err = fmt.Errorf("%s: it has %d bytes, and %d are allowed; split it", path, len(raw), maxBytes)
 	}

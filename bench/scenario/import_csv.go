@@ -23,7 +23,7 @@ const slowest = 3.0
 // targetLateralAcceleration as it is (commaai/controls_challenge, tinyphysics.py). Where the car was slower than 3 m/s the
 // curvature is that of the last sample before. Lost is what the driver steered. Errors name file, line and column.
 func importCSV(path string) (*Family, error) {
-	raw, err := memory.ReadFile(path)
+	raw, err := memory.ReadRegular(path)
 	if err != nil {
 		return nil, err
 	}

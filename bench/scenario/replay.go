@@ -58,6 +58,9 @@ func (r *Replay) Format(note string) []byte {
 		text(r.Algorithm), more)
 	fmt.Fprintf(&b, "scenarios:\n  - name: %s\n    set:\n", text(fmt.Sprintf("%s/loop=%d", r.Family, r.Loop)))
 	for i, p := range Params {
+		if !r.Tier.uses(p.Name) {
+			continue
+		}
 		_, _, follows := profilePoint(p.Name) // the speed, where it is left out
 		follows = follows || p.Name == "cruise" ||
 			r.Scenario.Road != nil && slices.Contains([]string{"speed", "duration", "car0_present"}, p.Name) // the record

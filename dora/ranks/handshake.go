@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 )
 
 // A connection begins with a handshake, in which both ends prove that they know the job's token, without sending it:
@@ -150,14 +149,4 @@ func (h *handshake) read(n int) ([]byte, error) {
 	}
 	h.said = append(h.said, data...)
 	return data, nil
-}
-
-// printable is text of another process's, as a terminal may show it.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, text)
 }

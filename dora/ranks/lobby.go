@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/spark-compile/spark-compile/internal/printable"
 	"io"
 	"net"
 	"os"
@@ -139,7 +140,7 @@ func (b *lobby) shake(c net.Conn) error {
 	if err != nil {
 		return err
 	}
-	m.Name = printable(m.Name)
+	m.Name = printable.Text(m.Name)
 	answer := hello{Size: b.t.size, Job: b.t.job, Name: b.t.name()}
 	if refused := b.take(m, c); refused != nil {
 		answer.Refused = refused.Error()

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/spark-compile/spark-compile/internal/printable"
 	"io"
 	"net"
 	"os"
@@ -164,7 +165,7 @@ func (t *tcp) introduce(ctx context.Context, c net.Conn, token token, opt Option
 	if err != nil {
 		return false, err
 	}
-	m.Name, m.Refused = printable(m.Name), printable(m.Refused)
+	m.Name, m.Refused = printable.Text(m.Name), printable.Text(m.Refused)
 	switch {
 	case m.Refused != "":
 		return true, errors.New(m.Refused)

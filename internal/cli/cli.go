@@ -29,6 +29,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/printable"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -95,7 +96,7 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	case errors.As(err, &bug):
 		code, err = Bug, bug.report(name, args)
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	fmt.Fprintf(stderr, "%s: %s\n", name, printable.Lines(err.Error()))
 	return code
 }
 
@@ -350,6 +351,9 @@ func (s Shapes) Decode(ctx *kong.DecodeContext) error {
 func Progress(stderr io.Writer, quiet bool) (tell func(progress.Event), clear func()) {
 	if quiet {
 		return nil, func() {}
+	}
+	if w, ok := stderr.(printable.Writer); ok {
+		stderr = w.Writer
 	}
 	if f, ok := stderr.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {

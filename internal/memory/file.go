@@ -131,8 +131,12 @@ func (f *File) Unchanged() error {
 
 // ReadFile reads a whole file that fits the budget. Errors are of type *fs.PathError: why it cannot be read, is too large,
 // or changed meanwhile.
-func ReadFile(path string) ([]byte, error) {
-	f, err := Open(path)
+func ReadFile(path string) ([]byte, error) { return readFile(Open(path)) }
+
+// ReadRegular is ReadFile of what OpenRegular opens.
+func ReadRegular(path string) ([]byte, error) { return readFile(OpenRegular(path)) }
+
+func readFile(f *File, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +146,7 @@ func ReadFile(path string) ([]byte, error) {
 		err = f.Unchanged()
 	}
 	if err != nil && !errors.As(err, new(*fs.PathError)) {
-		err = &fs.PathError{Op: "read", Path: path, Err: err}
+		err = &fs.PathError{Op: "read", Path: f.Name(), Err: err}
 	}
 	return data, err
 }

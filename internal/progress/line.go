@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/spark-compile/spark-compile/internal/printable"
 )
 
 // Line shows events on a terminal, in one line that it writes again and again.
@@ -37,7 +39,7 @@ func (l *Line) Tell(e Event) {
 		return
 	}
 	l.shown = t
-	text := e.Phase
+	text := printable.Text(e.Phase)
 	if e.Steps > 0 {
 		text += fmt.Sprintf(": %d of %d", e.Step, e.Steps)
 	}
@@ -65,7 +67,7 @@ func (l *Line) Clear() {
 func Lines(w io.Writer) func(Event) {
 	return func(e Event) {
 		if e.Begin && e.Long {
-			fmt.Fprintln(w, e.Phase)
+			fmt.Fprintln(w, printable.Text(e.Phase))
 		}
 	}
 }

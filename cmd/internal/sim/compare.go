@@ -106,6 +106,14 @@ func (f *compareFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if err := f.check(f.A, f.B); err != nil {
 		return err
 	}
+	if f.Regressions != "" {
+		if err := os.MkdirAll(f.Regressions, 0o755); err != nil {
+			return fmt.Errorf("--regressions: %w", err)
+		}
+		if err := samples.CheckPath(filepath.Join(f.Regressions, "loop.yaml")); err != nil {
+			return fmt.Errorf("--regressions: %w", err)
+		}
+	}
 	t, err := f.tier()
 	if err != nil {
 		return err
@@ -233,9 +241,6 @@ func regressions(r *stats.Report, most int) (out []regression) {
 const mostRegressions = 10
 
 func writeRegressions(dir string, r *stats.Report, a, b *report) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	for _, x := range regressions(r, mostRegressions) {
 		family, k := a.loop(x.loop)
 		loop, err := a.tier().ReplayOf(family, a.Seed, k, b.Algorithm)

@@ -22,6 +22,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/printable"
 )
 
 // flags is the command line.
@@ -59,7 +60,8 @@ const Summary = "Run closed loops of driving by the batch."
 
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
-	stdout = cli.Tables(args, stdout, stderr)
+	stdout = printable.Writer{Writer: cli.Tables(args, stdout, stderr)} // names are those of files
+	stderr = printable.Writer{Writer: stderr}
 	var f flags
 	return cli.Main(&f, name, Summary, args, stdout, stderr, func(ctx context.Context) error {
 		switch {

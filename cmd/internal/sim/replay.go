@@ -19,6 +19,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/plural"
+	samples "github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -42,6 +43,11 @@ const errOther = cli.Failure("the loop ended otherwise than in the report")
 func (f *replayFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	if f.Trace != "" && !isLog(f.Trace) && !slices.Contains([]string{".csv", ".npz"}, filepath.Ext(f.Trace)) {
 		return fmt.Errorf("--trace %s: want a name that ends in .csv or .npz, or rlog or rlog.zst", f.Trace)
+	}
+	if f.Trace != "" {
+		if err := samples.CheckPath(f.Trace); err != nil {
+			return err
+		}
 	}
 	if !(f.Every > 0) {
 		return fmt.Errorf("--every %v: want seconds above 0", f.Every)

@@ -229,7 +229,7 @@ func tierOf(a scenario.Algorithm, t scenario.Tier) string {
 
 // readReport reads what run --json wrote. Errors name the file.
 func readReport(path string) (*report, error) {
-	raw, err := memory.ReadFile(path)
+	raw, err := memory.ReadRegular(path)
 	if err != nil {
 		return nil, err
 	}

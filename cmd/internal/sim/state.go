@@ -74,7 +74,7 @@ func (f *runFlags) saver(s *start) func(left ...scenario.Checkpoint) error {
 }
 
 func digestOf(path string) (string, error) {
-	raw, err := memory.ReadFile(path)
+	raw, err := memory.ReadRegular(path)
 	return fmt.Sprintf("%x", sha256.Sum256(raw)), err
 }
 
