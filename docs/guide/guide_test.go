@@ -385,7 +385,8 @@ func (g *guide) golang(t *testing.T, at, text string) {
 	}
 	g.snippets++
 	uses := map[string]string{"runtime.": "github.com/spark-compile/spark-compile/runtime", "fmt.": "fmt", "replay.": "github.com/spark-compile/spark-compile/runtime/modeld/replay", "drivingvision.": "example.com/drive/drivingvision",
-		"drivingpolicy.": "example.com/drive/drivingpolicy", "driving.": "example.com/drive/driving", "modeld.": "github.com/spark-compile/spark-compile/runtime/modeld", "drivingsupercombo.": "example.com/drive/drivingsupercombo", "policyslots.": "example.com/drive/policyslots", "float16.": "github.com/x448/float16"}
+		"drivingpolicy.": "example.com/drive/drivingpolicy", "driving.": "example.com/drive/driving", "modeld.": "github.com/spark-compile/spark-compile/runtime/modeld", "drivingsupercombo.": "example.com/drive/drivingsupercombo", "policyslots.": "example.com/drive/policyslots", "float16.": "github.com/x448/float16",
+		"scenario.": "github.com/spark-compile/spark-compile/bench/scenario", "emu.": "github.com/spark-compile/spark-compile/hal/emu"}
 	imports := ""
 	for word, path := range uses {
 		if strings.Contains(text, word) {
@@ -499,4 +500,31 @@ func TestTheReadmeSaysWhatTheResultsSay(t *testing.T) {
 		}
 	}
 	require.Greater(t, count, 12)
+}
+
+// TestOwnController compiles and runs the controller of simulate.md, in a module of its own.
+func TestOwnController(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	g := &guide{dir: t.TempDir(), root: root, env: append(os.Environ(), "GOPROXY=off", "GOSUMDB=off", "GOFLAGS=-mod=mod", "GOWORK=off", "CGO_ENABLED=0")}
+	const module = "github.com/spark-compile/spark-compile"
+	for _, name := range []string{"go.mod", "go.sum"} {
+		raw, err := os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+		text := strings.Replace(string(raw), "module "+module, "module example.com/own", 1)
+		if name == "go.mod" {
+			text += fmt.Sprintf("\nrequire %s v0.0.0\n\nreplace %s => %s\n", module, module, root)
+		}
+		g.write(t, name, []byte(text))
+	}
+	for _, b := range blocks(t, "simulate.md") {
+		if b.lang == "go" {
+			g.golang(t, fmt.Sprintf("simulate.md:%d", b.line), b.text)
+		}
+	}
+	require.Equal(t, 1, g.snippets)
+	cmd := exec.Command("go", "test", "-count=1", ".")
+	cmd.Dir, cmd.Env = g.dir, g.env
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }

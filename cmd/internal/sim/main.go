@@ -27,7 +27,7 @@ import (
 
 // flags is the command line.
 type flags struct {
-	List listFlags `cmd:"" help:"List scenarios, algorithms, parameters and metrics, or the scenarios of a file."`
+	List listFlags `cmd:"" help:"List scenarios, algorithms, observations, parameters and metrics, or the scenarios of a file."`
 	Show showFlags `cmd:"" help:"Show the parameters of a scenario, as a seed draws them."`
 	Run  runFlags  `cmd:"" help:"Run scenarios with many seeds, and show what they end with."`
 
@@ -43,8 +43,9 @@ func (c *command) AfterApply() error { c.chosen = true; return nil }
 
 type listFlags struct {
 	command `kong:"-"`
-	File    string `arg:"" optional:"" help:"Scenario file (YAML)."`
-	Schema  bool   `help:"Print the JSON Schema of scenario files."`
+	tierFlag
+	File   string `arg:"" optional:"" help:"Scenario file (YAML)."`
+	Schema bool   `help:"Print the JSON Schema of scenario files."`
 }
 
 type showFlags struct {
@@ -104,7 +105,11 @@ func (f *listFlags) run(ctx context.Context, w, stderr io.Writer) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if f.File != "" {
-		list, err := load(ctx, scenario.Planner, warnTo(stderr), f.File)
+		tier, err := f.tier()
+		if err != nil {
+			return err
+		}
+		list, err := load(ctx, tier, warnTo(stderr), f.File)
 		if err != nil {
 			return err
 		}
@@ -125,6 +130,10 @@ func (f *listFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		fmt.Fprintf(t, "  %s\tany\t%s\n", x.Name, x.Doc)
 	}
 	fmt.Fprintf(t, "  %s\t%s\t%s\n", scenario.Asked.Name, scenario.Controls, scenario.Asked.Doc)
+	fmt.Fprintln(t, "\nObservations\tunit\t")
+	for _, p := range scenario.Observations {
+		fmt.Fprintf(t, "  %s\t%s\t%s\n", p.Name, p.Unit, p.Doc)
+	}
 	fmt.Fprintln(t, "\nParameters\tdefault\tleast\tmost\tunit\t")
 	for _, p := range scenario.Params {
 		fmt.Fprintf(t, "  %s\t%v\t%v\t%v\t%s\t%s\n", p.Name, p.Default, p.Low, p.High, p.Unit, p.Doc)
