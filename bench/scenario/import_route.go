@@ -42,7 +42,8 @@ func importLog(ctx context.Context, path, name string) (*Family, error) {
 		return nil, err
 	}
 	if len(l.poses) == 0 {
-		return nil, errors.New("it has no valid livePose: give logs of openpilot since 2024, with the device calibrated")
+		return nil, errors.New("it has no valid livePose, which says how the car moved: want logs of openpilot of 2024 or later, of a calibrated device; " +
+			"the road of a route with cameraOdometry is --route DIR")
 	}
 	r, err := l.recording()
 	if err != nil {

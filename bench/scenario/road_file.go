@@ -245,15 +245,23 @@ func readTable(raw []byte, want tableWants) ([][]float64, error) {
 
 // checkRoad says which parameter of a family would be ignored, since its road has something instead.
 func (f *Family) checkRoad() error {
-	if f.Road == nil {
-		return nil
-	}
-	for _, p := range Params {
-		if has := f.Road.instead(p.Name); has != "" && f.Names(p.Name) {
-			return fmt.Errorf("%s is a parameter of %q, and its road of knots has %s: leave one out", p.Name, f.Name, has)
-		}
+	if param, has := f.instead(); param != "" {
+		return fmt.Errorf("%s is a parameter of %q, and its road of knots has %s: leave one out", param, f.Name, has)
 	}
 	return nil
+}
+
+// instead is a parameter of a family in place of which its road has something; "": there is none.
+func (f *Family) instead() (param, has string) {
+	for _, p := range Params {
+		if f.Road == nil || !f.Names(p.Name) {
+			continue
+		}
+		if has := f.Road.instead(p.Name); has != "" {
+			return p.Name, has
+		}
+	}
+	return "", ""
 }
 
 // instead is what a road has instead of a parameter; "": the parameter counts.

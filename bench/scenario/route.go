@@ -15,7 +15,7 @@ func OpenRoute(ctx context.Context, dir string) (*Family, *Recording, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r, film := recordingOf(d.Frames), &Recording{Name: dir, Height: d.Height, Frames: d.Pictures}
+	film := &Recording{Name: dir, Height: d.Height, Frames: d.Pictures}
 	station := 0.0
 	for i, f := range d.Frames {
 		if i > 0 {
@@ -24,17 +24,34 @@ func OpenRoute(ctx context.Context, dir string) (*Family, *Recording, error) {
 		}
 		film.Poses = append(film.Poses, Pose{Station: station, Calibration: f.Calibration})
 	}
-	if err := r.check(); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", dir, err)
-	}
 	if _, err := film.taken(); err != nil {
 		return nil, nil, err
 	}
+	family, err := familyOf(dir, d)
+	return family, film, err
+}
+
+// RoadOf is the scenario of OpenRoute, of a route whose pictures nobody sees: it needs no videos.
+func RoadOf(ctx context.Context, dir string) (*Family, error) {
+	d, err := dataset.OpenMotion(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return familyOf(dir, d)
+}
+
+// familyOf is the scenario of a drive in a directory.
+func familyOf(dir string, d *dataset.Drive) (*Family, error) {
+	r := recordingOf(d.Frames)
+	err := r.check()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
 	family, err := r.family(d.Name, "a recorded route")
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", dir, err)
+		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	return family, film, nil
+	return family, nil
 }
 
 // recordingOf is how the car moved at frames: the curvature of its road is its yaw rate over its speed.
@@ -54,5 +71,9 @@ func (f Family) On(route *Family) (Family, error) {
 		return f, fmt.Errorf("scenario %q has a road of its own, and is to run on that of %s: leave one out", f.Name, route.Name)
 	}
 	f.Road = route.Road
-	return f, f.checkRoad()
+	if param, has := f.instead(); param != "" {
+		return f, fmt.Errorf("scenario %q has %s, and would run on the road of %s, which has %s: name scenarios without it, "+
+			"or leave the route out", f.Name, param, route.Name, has)
+	}
+	return f, nil
 }

@@ -47,7 +47,7 @@ func TestRoute_IsTheRoadThatWasDriven(t *testing.T) {
 	_, err = Family{Name: "own", Road: f.Road}.On(f)
 	require.ErrorContains(t, err, "a road of its own")
 	_, err = Family{Name: "fast", Values: map[string]float64{"cruise": 30}}.On(f)
-	require.ErrorContains(t, err, `cruise is a parameter of "fast", and its road of knots has recorded speeds: leave one out`)
+	require.ErrorContains(t, err, `scenario "fast" has cruise, and would run on the road of `)
 	other, err := Family{Name: "beside", Values: map[string]float64{"offset": .5}}.On(f)
 	require.NoError(t, err)
 	scenario, err = other.Draw(1, 0)

@@ -42,6 +42,18 @@ const noWide = "it has no wide camera (ecamera.hevc), which driving models see b
 // OpenDrive reads the log of the route below a directory; its pictures are read by Pictures. The car's motion is that
 // of its camera (cameraOdometry), or of the poses of comma2k19.
 func OpenDrive(ctx context.Context, dir string) (*Drive, error) {
+	d, err := openDrive(ctx, dir, true)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.measure(ctx)
+}
+
+// OpenMotion is OpenDrive of a route whose pictures nobody sees: it needs no videos. Calibrations are those of the log
+// alone.
+func OpenMotion(ctx context.Context, dir string) (*Drive, error) { return openDrive(ctx, dir, false) }
+
+func openDrive(ctx context.Context, dir string, pictures bool) (*Drive, error) {
 	found, err := route.Find(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -56,7 +68,7 @@ func OpenDrive(ctx context.Context, dir string) (*Drive, error) {
 		if s.Route != d.Name {
 			return nil, fmt.Errorf("%s has several routes, such as %s and %s: name the directory of one", dir, d.Name, s.Route)
 		}
-		if err := s.read(ctx); err != nil {
+		if err := s.read(ctx, pictures); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name(), err)
 		}
 		for _, k := range s.moments {
@@ -80,16 +92,16 @@ func OpenDrive(ctx context.Context, dir string) (*Drive, error) {
 		}
 		d.segments = append(d.segments, s)
 	}
-	return d, d.measure(ctx)
+	return d, nil
 }
 
 // read reads the log of a segment.
-func (s *driveSegment) read(ctx context.Context) (err error) {
+func (s *driveSegment) read(ctx context.Context, pictures bool) (err error) {
 	log := knowledge(s.Segment)
 	switch {
 	case log == "":
 		return errors.New("it has no log, which says how the car moved: want rlog.zst beside its videos")
-	case eye(s.Segment, false) == "":
+	case pictures && eye(s.Segment, false) == "":
 		return errors.New("it has no video of the road camera (fcamera.hevc)")
 	case log == s.Files[route.GlobalPose]:
 		s.timeline, err = posedTimeline(s.Segment)
@@ -99,7 +111,7 @@ func (s *driveSegment) read(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	calibrated, moving := 0, 0
+	calibrated, moving := 0, []int(nil)
 	for k, m := range s.timeline.Moments {
 		if !m.Known {
 			continue
@@ -108,7 +120,7 @@ func (s *driveSegment) read(ctx context.Context) (err error) {
 		if !m.Moves && m.Global == nil {
 			continue
 		}
-		moving++
+		moving = append(moving, k)
 		if m.Wide >= 0 || s.timeline.Device == oneEyed {
 			s.moments = append(s.moments, k)
 		}
@@ -118,12 +130,14 @@ func (s *driveSegment) read(ctx context.Context) (err error) {
 		return errors.New("its log knows no frame of the road camera (fcamera.hevc); take the whole log, rlog.zst")
 	case calibrated == 0:
 		return errors.New("it has no valid calibration; take a later segment")
-	case moving == 0:
+	case len(moving) == 0:
 		return errors.New("it has no poses: its log does not say how the camera moved (cameraOdometry); take the whole log, rlog.zst")
 	case s.timeline.Events[route.KindCarState.String()] == 0 && log != s.Files[route.GlobalPose]:
 		return errors.New("its log has no carState, which says how fast the car drove; take the whole log, rlog.zst")
-	case len(s.moments) == 0:
+	case len(s.moments) == 0 && pictures:
 		return errors.New(noWide)
+	case len(s.moments) == 0:
+		s.moments = moving
 	}
 	return nil
 }

@@ -101,6 +101,12 @@ func TestDrive_OfARouteThatIsNotWhole(t *testing.T) {
 		write(log, kinds...)
 		_, err = OpenDrive(t.Context(), segments[0])
 		require.ErrorContains(t, err, want)
+		_, err = OpenMotion(t.Context(), segments[0])
+		if want == "no wide camera" {
+			require.NoError(t, err, "nobody sees its pictures")
+		} else {
+			require.ErrorContains(t, err, want)
+		}
 	}
 	write(log, calibrated, moves, wide, car)
 	_, err = OpenDrive(t.Context(), segments[0])
@@ -120,6 +126,9 @@ func TestDrive_OfARouteThatIsNotWhole(t *testing.T) {
 	require.NoError(t, os.RemoveAll(frames))
 	_, err = OpenDrive(t.Context(), segments[1])
 	require.ErrorContains(t, err, "no video of the road camera")
+	motion, err := OpenMotion(t.Context(), segments[1])
+	require.NoError(t, err)
+	require.Len(t, motion.Frames, len(d.Frames))
 }
 
 // asked counts how often a context is asked whether it was cancelled.

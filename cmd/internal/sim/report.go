@@ -98,7 +98,14 @@ func (r *report) outside() string {
 
 // take puts the report's scenarios on a recorded route; where there are none, the route's own one is.
 func (r *report) take(ctx context.Context, route string) error {
-	own, _, err := scenario.OpenRoute(ctx, route)
+	open := scenario.RoadOf
+	if r.tier() == scenario.Pictures {
+		open = func(ctx context.Context, dir string) (*scenario.Family, error) {
+			own, _, err := scenario.OpenRoute(ctx, dir)
+			return own, err
+		}
+	}
+	own, err := open(ctx, route)
 	if err != nil {
 		return fmt.Errorf("--route: %w", err)
 	}

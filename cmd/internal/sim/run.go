@@ -231,6 +231,11 @@ func (f *runFlags) plan(ctx context.Context, warn func(string)) (*report, error)
 			route = was.Route
 		}
 	}
+	a, err := scenario.Named(r.Algorithm)
+	if err != nil {
+		return nil, err
+	}
+	r.Tier = tierOf(a, tier)
 	if route != "" {
 		if err := r.take(ctx, route); err != nil {
 			return nil, err
@@ -243,14 +248,9 @@ func (f *runFlags) plan(ctx context.Context, warn func(string)) (*report, error)
 		return nil, fmt.Errorf("--n %d of %s: want 1 to %d loops in all", r.N,
 			plural.Count(len(r.Scenarios), "scenario"), maxLoops)
 	}
-	a, err := scenario.Named(r.Algorithm)
-	if err != nil {
-		return nil, err
-	}
 	if r.Digest, err = digest(a); err != nil {
 		return nil, err
 	}
-	r.Tier = tierOf(a, tier)
 	if r.Pictures, err = r.pictures(ctx); err != nil {
 		return nil, fmt.Errorf("--route: %w", err)
 	}
