@@ -70,7 +70,8 @@ func Load(ctx context.Context, names ...string) (list []Family, left []error, er
 // comma2k19 or of openpilot's routes, a family each. A directory called as a family is ./NAME. Two of one name are an
 // error.
 //
-// Recorded drives that cannot be used are left out, and left says why; if none can be used, that is an error.
+// Recorded drives that cannot be used are left out, and left says why; of one that is cut short it has a *Cut. If none can
+// be used, that is an error.
 func (t Tier) Load(ctx context.Context, names ...string) (list []Family, left []error, err error) {
 	m := &importer{}
 	for _, name := range names {

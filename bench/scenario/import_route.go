@@ -30,20 +30,29 @@ type routeLog struct {
 	radar  []timed[leadSample]
 	model  []timed[leadSample]
 	params *route.CarParams
+	damage error // where it stops being readable; nil: nowhere
 }
 
 // importLog makes a scenario of the rlog or qlog of a segment of openpilot. It is a road of knots with the recorded speed:
 // curvature is the yaw rate of livePose over its speed, grade that of its velocity, bank the roll of the device, of which
 // the mounting is a part. Car 0 is radarState's nearest lead or, in a log without radarState, modelV2's; carParams gives
 // the vehicle. Of a log whose end is damaged, what comes before counts. Errors say what it lacks.
-func importLog(ctx context.Context, path, name string) (*Family, error) {
+func importLog(ctx context.Context, path, name string) (f *Family, damage, err error) {
 	l, err := readLog(ctx, path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	if f, err = l.family(name); err != nil && l.damage != nil {
+		err = fmt.Errorf("%w; %w", err, l.damage)
+	}
+	return f, l.damage, err
+}
+
+// family is the scenario of a log.
+func (l *routeLog) family(name string) (*Family, error) {
 	if len(l.poses) == 0 {
-		return nil, errors.New("it has no valid livePose, which says how the car moved: want logs of openpilot of 2024 or later, of a calibrated device; " +
-			"the road of a route with cameraOdometry is --route DIR")
+		return nil, errors.New("it has no valid livePose, which says how the car moved: want logs of openpilot of 2024 or later, " +
+			"of a calibrated device; the road of a route with cameraOdometry is --route DIR")
 	}
 	r, err := l.recording()
 	if err != nil {
@@ -67,9 +76,11 @@ func readLog(ctx context.Context, path string) (*routeLog, error) {
 	l := &routeLog{}
 	var e route.Event
 	for ctx.Err() == nil {
-		var damage *route.Damage
 		switch err := in.Next(&e); {
-		case errors.Is(err, io.EOF) || errors.As(err, &damage):
+		case errors.Is(err, io.EOF):
+			return l, nil
+		case errors.As(err, new(*route.Damage)):
+			l.damage = err
 			return l, nil
 		case err != nil:
 			return nil, err

@@ -50,28 +50,47 @@ func (m *importer) directory(ctx context.Context, dir string) error {
 		}
 	}
 	for i := range found.Segments {
-		f, err := importSegment(ctx, &found.Segments[i])
+		f, damage, err := importSegment(ctx, &found.Segments[i])
 		if err := m.add(ctx, f, err); err != nil {
 			return err
+		}
+		if damage != nil && err == nil {
+			m.left = append(m.left, &Cut{damage})
 		}
 	}
 	return nil
 }
 
-// importSegment takes the poses of comma2k19, or else the log.
-func importSegment(ctx context.Context, s *route.Segment) (*Family, error) {
+// Cut is the error of a recorded drive that counts as far as its log is readable.
+type Cut struct{ err error }
+
+func (c *Cut) Error() string { return c.err.Error() }
+
+// Unwrap is what the reader of the log said.
+func (c *Cut) Unwrap() error { return c.err }
+
+// Left is a line that says what Load has not taken.
+func Left(err error) string {
+	if errors.As(err, new(*Cut)) {
+		return fmt.Sprintf("of a recorded drive only the beginning counts: %v", err)
+	}
+	return fmt.Sprintf("recorded drive left out: %v", err)
+}
+
+// importSegment takes the poses of comma2k19, or else the log, of which damage says where it stops being readable.
+func importSegment(ctx context.Context, s *route.Segment) (f *Family, damage, err error) {
 	if dir := s.Files[route.GlobalPose]; dir != "" {
-		return importPoses(ctx, dir, fmt.Sprintf("%s/%d", s.Route, s.Number))
+		f, err = importPoses(ctx, dir, fmt.Sprintf("%s/%d", s.Route, s.Number))
+		return f, nil, err
 	}
 	path := cmp.Or(s.Files[route.RLog], s.Files[route.QLog])
 	if path == "" {
-		return nil, fmt.Errorf("segment %s: it has no rlog or qlog of openpilot, and no %s of comma2k19", s.Name(), poseDir)
+		return nil, nil, fmt.Errorf("segment %s: it has no rlog or qlog of openpilot, and no %s of comma2k19", s.Name(), poseDir)
 	}
-	f, err := importLog(ctx, path, s.Name())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if f, damage, err = importLog(ctx, path, s.Name()); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return f, nil
+	return f, damage, nil
 }
 
 // failed is an error with the first reasons if drives were named and none can be used.

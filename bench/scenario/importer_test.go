@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,6 +108,30 @@ func TestLoad_NamesSegmentsWithoutALog(t *testing.T) {
 	require.Len(t, left, 2, "a video that is not read is of no concern")
 	require.ErrorContains(t, left[0], "2/rlog.zst: the file is empty")
 	require.ErrorContains(t, left[1], "segment 00000001--0123456789--3: it has no rlog or qlog of openpilot, and no global_pose")
+}
+
+// TestLoad_NamesCutLogs, of which what comes before counts, if there is enough of it.
+func TestLoad_NamesCutLogs(t *testing.T) {
+	dir := t.TempDir()
+	formats["a route"](t, dir, map[string]bool{"1": false, "2": false, "3": false})
+	whole, left, err := Load(t.Context(), dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	for segment, share := range map[int]float64{1: 0.9, 3: 0.05} {
+		path := filepath.Join(dir, fmt.Sprintf("00000001--0123456789--%d", segment), "rlog")
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(path, int64(share*float64(info.Size()))))
+	}
+	list, left, err := Load(t.Context(), dir)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	seconds := func(f Family) float64 { return f.Road.Interval * float64(len(f.Road.Speed)-1) }
+	require.Less(t, seconds(list[0]), seconds(whole[0]))
+	require.Equal(t, whole[1], list[1])
+	require.Len(t, left, 2)
+	require.Regexp(t, `^of a recorded drive only the beginning counts: .*--1/rlog is damaged at byte \d+ of the log: `, Left(left[0]))
+	require.Regexp(t, `^recorded drive left out: .*--3/rlog: .*; .*--3/rlog is damaged at byte \d+ of the log: `, Left(left[1]))
 }
 
 // TestLoad_FollowsLinks to a route, a segment and what is above them, and ends.

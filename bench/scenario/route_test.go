@@ -90,8 +90,11 @@ func TestRecordedRoads_GoOnWhereTheCarCreeps(t *testing.T) {
 	}, route.CarParams{})
 	families := map[string]func() (*Family, error){
 		"a route": func() (*Family, error) { return recordingOf(frames).family("route", "") },
-		"a log":   func() (*Family, error) { return importLog(t.Context(), log, "log") },
-		"poses":   func() (*Family, error) { return importPoses(t.Context(), filepath.Join(segment, poseDir), "poses") },
+		"a log": func() (*Family, error) {
+			f, _, err := importLog(t.Context(), log, "log")
+			return f, err
+		},
+		"poses": func() (*Family, error) { return importPoses(t.Context(), filepath.Join(segment, poseDir), "poses") },
 	}
 	for name, open := range families {
 		f, err := open()

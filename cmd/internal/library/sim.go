@@ -88,7 +88,7 @@ func OpenSim(ctx context.Context, opt SimOptions) (*Sim, error) {
 	}
 	var notices []string
 	for _, err := range left {
-		notices = append(notices, fmt.Sprintf("recorded drive left out: %v", err))
+		notices = append(notices, scenario.Left(err))
 	}
 	if s.notice != "" {
 		notices = append(notices, s.notice)

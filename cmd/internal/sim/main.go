@@ -90,7 +90,7 @@ func warnTo(stderr io.Writer) func(text string) {
 func load(ctx context.Context, t scenario.Tier, warn func(string), names ...string) ([]scenario.Family, error) {
 	list, left, err := t.Load(ctx, names...)
 	for _, err := range left {
-		warn(fmt.Sprintf("recorded drive left out: %v", err))
+		warn(scenario.Left(err))
 	}
 	return list, err
 }
