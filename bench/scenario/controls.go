@@ -162,13 +162,12 @@ func (w *world) respond() {
 func (w *world) track(before map[string]num) {
 	s, one := w.state, w.c(1)
 	most := func(name string, x num) { s[name] = w.max(s[name], x) }
-	plus := func(name string, x num) { s[name] = w.sum(s[name], x) }
 	squares := func(name string, x num) {
-		plus(name+"_squared", w.mul(x, x))
+		w.accumulate(name+"_squared", w.mul(x, x))
 		most(name+"_largest", w.one("Abs", x))
 	}
 	curvature, accel, _ := w.ask(w.clock(0)) // over the step
-	plus("steps", one)
+	s["steps"] = w.sum(s["steps"], one)
 	w.time = w.clock(0)
 	_, _, speed := w.ask(w.time)
 	finite := w.finite(s["speed"])

@@ -93,7 +93,6 @@ func (w *world) measure(before map[string]num) {
 	s, one, zero := w.state, w.c(1), w.c(0)
 	is := func(c cond) num { return w.where(c, w.all(1), w.all(0)) }
 	most := func(name string, x num) { s[name] = w.max(s[name], x) }
-	plus := func(name string, x num) { s[name] = w.sum(s[name], x) }
 	size := w.one("Abs", s["offset"])
 	half := w.mul(w.c(0.5), w.p("lane_width"))
 	gap, speed := w.ahead()
@@ -108,7 +107,7 @@ func (w *world) measure(before map[string]num) {
 		apart := w.one("Abs", w.sub(s["offset"], w.lateralOf(i, w.time)))
 		collided = w.max(collided, is(w.and(touch, w.less(apart, w.p("width")))))
 	}
-	plus("steps", one)
+	s["steps"] = w.sum(s["steps"], one)
 	w.time = w.clock(0)
 	most("collided", collided)
 	most("left_lane", is(w.less(w.sub(half, w.mul(w.c(0.5), w.p("width"))), size)))
@@ -118,7 +117,7 @@ func (w *world) measure(before map[string]num) {
 		finite = w.and(finite, w.finite(s[name]))
 	}
 	most("not_finite", is(w.not(finite)))
-	plus("offset_squared", w.mul(s["offset"], s["offset"]))
+	w.accumulate("offset_squared", w.mul(s["offset"], s["offset"]))
 	most("offset_largest", size)
 	s["last_outside"] = w.where(w.less(w.c(0.25), size), w.time, s["last_outside"])
 	s["least_ttc"] = w.min(s["least_ttc"], ttc)
@@ -140,18 +139,17 @@ func (w *world) measure(before map[string]num) {
 func (w *world) comfort(before map[string]num, lateral num) {
 	s := w.state
 	most := func(name string, x num) { s[name] = w.max(s[name], x) }
-	plus := func(name string, x num) { s[name] = w.sum(s[name], x) }
 	first := w.less(before["steps"], w.c(0.5))
 	jerk := w.where(first, w.all(0), w.div(w.sub(lateral, s["lateral"]), w.c(Step)))
 	s["lateral"] = lateral
 	most("lateral_largest", w.one("Abs", lateral))
-	plus("lateral_jerk_squared", w.mul(jerk, jerk))
+	w.accumulate("lateral_jerk_squared", w.mul(jerk, jerk))
 	most("accel_largest", s["accel"])
 	most("brake_largest", w.mul(w.c(-1), s["accel"]))
 	along := w.div(w.sub(s["accel"], before["accel"]), w.c(Step))
-	plus("jerk_squared", w.mul(along, along))
+	w.accumulate("jerk_squared", w.mul(along, along))
 	change := w.one("Abs", w.sub(s["command"], before["command"]))
-	plus("command_changes", w.mul(change, s["speed"], s["speed"]))
+	w.accumulate("command_changes", w.mul(change, s["speed"], s["speed"]))
 }
 
 // results are the metrics, from the states after a step.

@@ -333,7 +333,7 @@ func (w *world) measureRecord() {
 	}
 	s := w.state
 	e := w.pick("record_there", w.sub(s["speed"], w.cruise(s["station"], w.time)), w.all(0))
-	s[speedErrors] = w.sum(s[speedErrors], w.mul(e, e))
+	w.accumulate(speedErrors, w.mul(e, e))
 }
 
 // speedErrors is the sum of squares of what the speed was beside the recorded one, of steps that have roads.

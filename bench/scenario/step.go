@@ -63,7 +63,7 @@ func (d *design) memory() int {
 // numbers are the states of which a loop has one each.
 func (d *design) numbers() []string {
 	if d.tier == Controls {
-		return controlStates
+		return slices.Concat(controlStates, remainders(controlStates))
 	}
 	list := slices.Concat(states, sums, held(d.view != nil))
 	if d.view != nil && d.view.film != nil {
@@ -72,7 +72,7 @@ func (d *design) numbers() []string {
 	if d.knots > 0 {
 		list = append(list, speedErrors)
 	}
-	return list
+	return append(list, remainders(list)...)
 }
 
 // tableShapes are the tables of a loop, with their rows.

@@ -132,6 +132,9 @@ func newTwin(s Scenario) *twin {
 		"lateral_error_squared": &e.lateralSquared, "lateral_error_largest": &e.lateralLargest,
 		"accel_error_squared": &e.accelSquared, "accel_error_largest": &e.accelLargest, "speed_error_largest": &e.speedLargest,
 	}
+	for _, name := range longSums {
+		t.numbers[remainderOf(name)] = new(float64)
+	}
 	return t
 }
 

@@ -68,6 +68,35 @@ var states = []string{
 	"gap0", "gap1", "car_speed0", "car_speed1",
 }
 
+// longSums are states that grow by small terms over a whole loop. Each has a second number, of what f32 has rounded off
+// so far, without which ten minutes of 10 ms at 59.3 m/s are 20 m too long.
+var longSums = []string{
+	"station", gapOf(0), gapOf(1), "speed", "offset_squared", "lateral_jerk_squared", "jerk_squared", "command_changes",
+	speedErrors, "lateral_error_squared", "accel_error_squared",
+}
+
+// remainders are the second numbers of those names that are long sums.
+func remainders(names []string) (out []string) {
+	for _, name := range names {
+		if slices.Contains(longSums, name) {
+			out = append(out, remainderOf(name))
+		}
+	}
+	return out
+}
+
+func remainderOf(name string) string { return name + "_remainder" }
+
+// accumulate adds x to a long sum: x and the remainder are added, and what rounding loses of that is the new remainder
+// (Knuth, The Art of Computer Programming 2, 4.2.2, theorem B).
+func (w *world) accumulate(name string, x num) {
+	s, r := w.state[name], remainderOf(name)
+	x = w.sum(x, w.state[r])
+	total := w.sum(s, x)
+	added := w.sub(total, s)
+	w.state[name], w.state[r] = total, w.sum(w.sub(s, w.sub(total, added)), w.sub(x, added))
+}
+
 // world is the step of a batch as it is built: values of the parameters and of the states.
 type world struct {
 	*builder
@@ -285,7 +314,7 @@ func (w *world) move() {
 		s["heading"] = w.sum(heading, w.mul(h, w.sub(s["yaw_rate"], w.mul(road, speed))))
 		across := w.sum(w.mul(mean, w.one("Sin", middle)), w.mul(s["slip"], w.one("Cos", middle)))
 		s["offset"] = w.sum(s["offset"], w.mul(h, across))
-		s["station"] = w.sum(s["station"], w.mul(h, speed))
+		w.accumulate("station", w.mul(h, speed))
 		w.moveCars(speed)
 		w.time = w.clock(substep + 1)
 	}
@@ -341,29 +370,31 @@ func (w *world) vehicle(substep int, here surface) (mean num) {
 	a = w.sum(s["accel"], w.mul(w.p("accel_share"), w.sub(a, s["accel"])))
 	a = w.clip(a, w.mul(w.c(-1), grip), grip)
 	s["accel"] = a
-	faster := w.max(w.sum(v, w.mul(h, w.sub(a, here.climb))), zero)
-	s["speed"] = faster
-	return w.mul(w.c(0.5), w.sum(v, faster))
+	w.accumulate("speed", w.mul(h, w.sub(a, here.climb)))
+	stands := w.less(s["speed"], zero)
+	for _, name := range []string{"speed", remainderOf("speed")} {
+		s[name] = w.where(stands, w.all(0), s[name])
+	}
+	return w.mul(w.c(0.5), w.sum(v, s["speed"]))
 }
 
 // moveCars integrates the other cars over a substep; speed is that of the own one along the road.
 func (w *world) moveCars(speed num) {
 	s := w.state
 	after := w.sum(w.time, w.c(dt))
-	next := map[string]num{}
+	var next [Cars]num // speeds
 	for i := range Cars {
-		v := s[speedOf(i)]
 		follows := w.less(w.c(0.5), w.p(car(i, "idm")))
-		follow := w.max(w.sum(v, w.mul(w.c(dt), w.idm(i))), w.c(0))
-		next[speedOf(i)] = w.where(follows, follow, w.scripted(i, after))
-		mean := w.mul(w.c(0.5), w.sum(v, next[speedOf(i)]))
-		next[gapOf(i)] = w.sum(s[gapOf(i)], w.mul(w.c(dt), w.sub(mean, speed)))
+		follow := w.max(w.sum(s[speedOf(i)], w.mul(w.c(dt), w.idm(i))), w.c(0))
+		next[i] = w.where(follows, follow, w.scripted(i, after))
+	}
+	for i, v := range next {
+		mean := w.mul(w.c(0.5), w.sum(s[speedOf(i)], v))
+		w.accumulate(gapOf(i), w.mul(w.c(dt), w.sub(mean, speed)))
+		s[speedOf(i)] = v
 	}
 	gap, v := gapOf(0), speedOf(0)
-	next[gap], next[v] = w.recordedLead(s["station"], after, next[gap], next[v])
-	for k, x := range next {
-		s[k] = x
-	}
+	s[gap], s[v] = w.recordedLead(s["station"], after, s[gap], s[v])
 }
 
 // idm is the acceleration of a car that follows the nearest one in front of it: Treiber, Hennecke, Helbing, "Congested
