@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -94,6 +95,27 @@ func TestRunBatch_ClosedForms(t *testing.T) {
 	equilibrium := (2 + 20*1.5) / math.Sqrt(1-math.Pow(20.0/30, 4))
 	gap := -run(constant(0, 0), behind)("car0_gap_end") - 2*4.7
 	require.InEpsilon(t, equilibrium, gap, 1e-3)
+}
+
+// TestPID_CorrectsASteadyCrosswind: as strong as the gusts of family crosswind, it moves the car aside, and then no more.
+func TestPID_CorrectsASteadyCrosswind(t *testing.T) {
+	c, err := BuiltIn("pid")
+	require.NoError(t, err)
+	var list []Scenario
+	for _, wind := range []float64{-1.5, -1, 1, 1.5} {
+		for _, speed := range []float64{20, 35} {
+			list = append(list, with(t, fmt.Sprintf("%g m/s² at %g m/s", wind, speed), map[string]float64{
+				"wind": wind, "wind_start": 0, "wind_length": 100, "speed": speed, "cruise": speed, "duration": 60,
+			}))
+		}
+	}
+	r, traces, err := (&Runner{Device: device(t)}).Record(t.Context(), list, c, 1)
+	require.NoError(t, err)
+	for i, s := range list {
+		last := lastOf(r, traces, i)
+		require.Greater(t, last["offset_max"], 0.5, s.Name)
+		require.Less(t, math.Abs(last["offset"]), 0.02, s.Name)
+	}
 }
 
 // TestRunBatch_Collides: standing traffic is hit by who does not brake, and not by who does.

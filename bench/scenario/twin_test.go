@@ -235,7 +235,7 @@ func (t *twin) observe(time float64, seed, number uint64) {
 func (t *twin) pid(time float64) (curvature, accel float64) {
 	o, speed := &t.held, t.state.speed
 	v := math.Max(speed, 5)
-	t.sum = clamp(t.sum+0.05*o.offset, -5, 5)
+	t.sum = clamp(t.sum+0.05*o.offset, -40, 40)
 	curvature = o.road[1] - (0.64*o.offset+0.05*t.sum+1.6*v*o.heading)/(v*v)
 	accel = clamp(0.5*(t.cruiseAt(time)-speed), -2, 1.5)
 	if o.lead > 0.5 {
