@@ -28,8 +28,8 @@ var Metrics = []Metric{
 	{Name: "offset_max", Unit: "m", Doc: "largest distance from the centre of the lane"},
 	{Name: "settled", Unit: "s", Doc: "when the car was last more than 0.25 m beside the centre of the lane"},
 	{Name: "time_to_collision", Unit: "s", Higher: true,
-		Doc: "least gap to the car in front over the speed towards it, at most 100"},
-	{Name: "headway", Unit: "s", Higher: true, Doc: "least gap to the car in front over the own speed, at most 100"},
+		Doc: "least gap to the car in front over the speed towards it, at most 100; 100 without one"},
+	{Name: "headway", Unit: "s", Higher: true, Doc: "least gap to the car in front over the own speed, at most 100; 100 without one"},
 	{Name: "gap_end", Unit: "m", Neutral: true, Doc: "to the car in front at the end; 1000 without one"},
 	{Name: "car0_gap_end", Unit: "m", Neutral: true, Doc: "to car 0 at the end, present or not; negative: behind"},
 	{Name: "progress", Unit: "m", Higher: true, Doc: "way along the road"},
@@ -99,6 +99,7 @@ func (w *world) measure(before map[string]num) {
 	closing := w.sub(s["speed"], speed)
 	ttc := w.min(w.div(w.max(gap, zero), w.max(closing, w.c(1e-2))), w.c(100))
 	headway := w.min(w.div(w.max(gap, zero), w.max(s["speed"], w.c(0.1))), w.c(100))
+	headway = w.where(w.less(gap, w.c(far)), headway, w.all(100))
 	collided := zero
 	for i := range Cars {
 		its := s[gapOf(i)]

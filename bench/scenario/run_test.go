@@ -118,6 +118,26 @@ func TestPID_CorrectsASteadyCrosswind(t *testing.T) {
 	}
 }
 
+// TestHeadway_IsOfACarInFront: without one it is the cap at any speed, so that a slower car is not a better one.
+func TestHeadway_IsOfACarInFront(t *testing.T) {
+	at := func(name string, speed, gap float64) Scenario {
+		values := map[string]float64{"speed": speed, "duration": 1}
+		if gap > 0 {
+			values["car0_present"], values["car0_gap"] = 1, gap
+			for k := range knots {
+				values["car0_speed"+digit(k)] = speed
+			}
+		}
+		return with(t, name, values)
+	}
+	list := []Scenario{at("slow", 5, 0), at("fast", 40, 0), at("behind", 20, 50)}
+	r, err := (&Runner{Device: device(t)}).RunBatch(t.Context(), list, constant(0, 0), 1, 1)
+	require.NoError(t, err)
+	for i, want := range []float64{100, 100, 2.5} {
+		require.InEpsilon(t, want, metric(t, r, i, "headway"), 1e-6, list[i].Name)
+	}
+}
+
 // TestRunBatch_Collides: standing traffic is hit by who does not brake, and not by who does.
 func TestRunBatch_Collides(t *testing.T) {
 	s := with(t, "standing", map[string]float64{

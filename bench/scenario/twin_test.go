@@ -418,7 +418,7 @@ func (t *twin) measure(accelWas, commandWas float64) {
 		}
 	}
 	size := math.Abs(s.offset)
-	_, gap, speed := t.nearest(time)
+	which, gap, speed := t.nearest(time)
 	ttc := math.Min(math.Max(gap, 0)/math.Max(s.speed-speed, 0.01), 100)
 	for i := range t.cars {
 		c, d := &t.cars[i], s.gap[i]
@@ -433,7 +433,9 @@ func (t *twin) measure(accelWas, commandWas float64) {
 		s.lastOutside = time
 	}
 	s.leastTTC = math.Min(s.leastTTC, ttc)
-	s.leastHeadway = math.Min(s.leastHeadway, math.Min(math.Max(gap, 0)/math.Max(s.speed, 0.1), 100))
+	if which >= 0 {
+		s.leastHeadway = math.Min(s.leastHeadway, math.Max(gap, 0)/math.Max(s.speed, 0.1))
+	}
 	if t.road != nil && t.road.speed != nil {
 		e := s.speed - t.cruiseAt(time)
 		s.speedErrorSquared += e * e
