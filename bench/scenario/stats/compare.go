@@ -69,7 +69,7 @@ type Comparison struct {
 	Test        string   `json:"test,omitzero"`         // that P comes from
 	P           float64  `json:"p"`                     // two-sided, of this metric alone
 	Adjusted    float64  `json:"p_adjusted"`            // Holm over the metrics that are judged
-	Detectable  float64  `json:"detectable,omitzero"`   // smallest difference found with Options.Power; 0: none, or unknown
+	Detectable  *float64 `json:"detectable"`            // smallest difference found with Options.Power; nil: none, or no pair differs
 	Verdict     Verdict  `json:"verdict"`               // worse and better only if Adjusted ≤ Alpha and beyond the tolerance
 	Regressions []int    `json:"regressions,omitempty"` // scenarios in which B is worse than A, the largest difference first
 }
@@ -236,7 +236,7 @@ func (o Options) compare(m Metric, x pairs, alpha float64) (Comparison, float64,
 		c.Interval, err = PairedRates(only[0], only[1], n, o.Alpha)
 		c.P, _ = McNemar(only[0], only[1])
 		c.Test = "McNemar, exact"
-		c.Detectable = DetectableRate(n, float64(only[0]+only[1])/float64(n), alpha, o.Power)
+		c.Detectable = some(DetectableRate(n, float64(only[0]+only[1])/float64(n), alpha, o.Power))
 		return c, float64(only[1] - only[0]), err
 	}
 	both, err := BootstrapMean(x.difference, Resampling{Alpha: o.Alpha, Resamples: o.Resamples, Seed: o.Seed})
@@ -249,8 +249,16 @@ func (o Options) compare(m Metric, x pairs, alpha float64) (Comparison, float64,
 	if w.Exact {
 		c.Test = "Wilcoxon, exact"
 	}
-	c.Detectable = DetectableCost(n, deviation(x.difference), alpha, o.Power)
+	c.Detectable = some(DetectableCost(n, deviation(x.difference), alpha, o.Power))
 	return c, w.Positive - w.Negative, err
+}
+
+// some is a difference; nil for 0, which none is.
+func some(difference float64) *float64 {
+	if difference == 0 {
+		return nil
+	}
+	return &difference
 }
 
 func (m Metric) side(values []float64) Side {

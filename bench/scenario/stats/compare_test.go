@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -51,7 +52,7 @@ func TestCompare_FindsWhatItSays(t *testing.T) {
 	a, b := sample(rng, 2000, 0, 0)
 	r, err := Compare(both[1:2], only(a), only(b), Options{Resamples: 50})
 	require.NoError(t, err)
-	effect := r.Metrics[0].Detectable * math.Sqrt(2000.0/60)
+	effect := *r.Metrics[0].Detectable * math.Sqrt(2000.0/60)
 	found := 0
 	for range 400 {
 		a, b := sample(rng, 60, 0, effect)
@@ -106,6 +107,48 @@ func TestCompare_Verdicts(t *testing.T) {
 	require.Equal(t, NoDifference, same.Verdict)
 	require.Equal(t, Interval{}, same.Metrics[1].Interval)
 	require.Equal(t, 1.0, same.Metrics[1].P)
+}
+
+// TestCompare_DetectsNothingInTooFewPairs, which is no number: 0 would be the smallest of differences.
+func TestCompare_DetectsNothingInTooFewPairs(t *testing.T) {
+	for n, want := range map[int][3]bool{5: {}, 12: {true, true, false}, 60: {true, true, false}} {
+		a, b := sample(rand.New(rand.NewPCG(4, 4)), n, 0.3, 0.4)
+		for i := range a {
+			b[i][2] = a[i][2] // no pair differs
+		}
+		r, err := Compare(both, a, b, Options{Resamples: 50})
+		require.NoError(t, err)
+		for k, c := range r.Metrics[:3] {
+			require.Equal(t, want[k], c.Detectable != nil, "%s in %d pairs", c.Name, n)
+			require.True(t, c.Detectable == nil || *c.Detectable > 0)
+		}
+		text, err := json.Marshal(r.Metrics[2])
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"detectable":null`)
+	}
+}
+
+// TestReport_ShowsWhatDiffers: a line that says worse has two numbers that differ.
+func TestReport_ShowsWhatDiffers(t *testing.T) {
+	var a, b [][]float64
+	for i := range 30 {
+		a, b = append(a, []float64{1.7}), append(b, []float64{1.70002 + 1e-6*float64(i)})
+	}
+	metrics := []Metric{{Name: "brake", Unit: "m/s²", Kind: Cost}}
+	r, err := Compare(metrics, a, b, Options{})
+	require.NoError(t, err)
+	require.Contains(t, r.Line, "brake 1.7 → 1.70003 m/s² (p = ")
+	for _, c := range []struct {
+		a, b   float64
+		digits int
+		want   [2]string
+	}{
+		{1.7, 1.7, 3, [2]string{"1.7", "1.7"}}, {12.34, 12.36, 4, [2]string{"12.34", "12.36"}},
+		{1.2345, 1.2346, 3, [2]string{"1.234", "1.235"}}, {0, 1e-9, 3, [2]string{"0", "1e-09"}},
+		{816.04, 816.041, 3, [2]string{"816.04", "816.041"}}, {1, math.Nextafter(1, 2), 3, [2]string{"1", "1.0000000000000002"}},
+	} {
+		require.Equal(t, c.want, Apart(c.a, c.b, c.digits))
+	}
 }
 
 func verdicts(r *Report) (out []Verdict) {

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/plural"
@@ -49,5 +50,20 @@ func (c *Comparison) phrase() string {
 	if unit != "" {
 		unit = " " + unit
 	}
-	return fmt.Sprintf("%s %.3g → %.3g%s (p = %.2g)", c.Name, a, b, unit, c.Adjusted)
+	apart := Apart(a, b, 3)
+	return fmt.Sprintf("%s %s → %s%s (p = %.2g)", c.Name, apart[0], apart[1], unit, c.Adjusted)
+}
+
+// Apart writes two numbers with so many significant digits, or as many as it takes to show that they differ.
+func Apart(a, b float64, digits int) (text [2]string) {
+	const exact = 17 // digits of a float64
+	for {
+		for i, x := range []float64{a, b} {
+			text[i] = strconv.FormatFloat(x, 'g', digits, 64)
+		}
+		if a == b || text[0] != text[1] || digits >= exact {
+			return text
+		}
+		digits++
+	}
 }

@@ -193,9 +193,12 @@ func compared(w io.Writer, r *stats.Report, a, b *report) error {
 			family, k := a.loop(i)
 			worst = fmt.Sprintf("%s, loop %d", family.Name, k)
 		}
-		fmt.Fprintf(t, "%s\t%.4g\t%.4g\t%+.3g\t%.3g to %.3g\t%.2g\t%.2g\t%s\t%s\n", c.Name, c.A.Mean, c.B.Mean,
-			c.Difference,
-			c.Interval.Low, c.Interval.High, c.Adjusted, c.Detectable, c.Verdict, worst)
+		mean, detectable := stats.Apart(c.A.Mean, c.B.Mean, 4), "none"
+		if c.Detectable != nil {
+			detectable = fmt.Sprintf("%.2g", *c.Detectable)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%+.3g\t%.3g to %.3g\t%.2g\t%s\t%s\t%s\n", c.Name, mean[0], mean[1], c.Difference,
+			c.Interval.Low, c.Interval.High, c.Adjusted, detectable, c.Verdict, worst)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -248,11 +251,8 @@ func writeRegressions(dir string, r *stats.Report, a, b *report) error {
 			return err
 		}
 		loop.MinCosine = b.MinCosine
-		m := a.tier().Metrics()[x.metric]
-		note := fmt.Sprintf("%s: %s with %s, %s with %s", m.Name, quantity(a.Metrics[x.loop][x.metric], m), a.Algorithm,
-			quantity(b.Metrics[x.loop][x.metric], m), b.Algorithm)
 		path := filepath.Join(dir, fileName(fmt.Sprintf("%s-%d.yaml", family.Name, k)))
-		if err := atomicfile.Write(path, loop.Format(note)); err != nil {
+		if err := atomicfile.Write(path, loop.Format(x.sides(a, b, a.Algorithm, b.Algorithm))); err != nil {
 			return err
 		}
 	}

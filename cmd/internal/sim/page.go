@@ -25,7 +25,9 @@ import (
 //go:embed page.html
 var pageText string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"number": short}).Parse(pageText))
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"number": short, "apart": func(a, b float64) [2]string { return stats.Apart(a, b, 3) },
+}).Parse(pageText))
 
 // mostCases is how many loops a page shows.
 const mostCases = 6
@@ -65,7 +67,18 @@ type pageSide struct {
 func short(x float64) string { return strconv.FormatFloat(x, 'g', 3, 64) }
 
 // quantity is a value of a metric with its unit.
-func quantity(x float64, m scenario.Metric) string { return strings.TrimSpace(short(x) + " " + m.Unit) }
+func quantity(x float64, m scenario.Metric) string { return withUnit(short(x), m) }
+
+func withUnit(number string, m scenario.Metric) string {
+	return strings.TrimSpace(number + " " + m.Unit)
+}
+
+// sides says what a metric was in a loop with A and with B, by the names given.
+func (x regression) sides(a, b *report, nameA, nameB string) string {
+	m := a.tier().Metrics()[x.metric]
+	apart := stats.Apart(a.Metrics[x.loop][x.metric], b.Metrics[x.loop][x.metric], 3)
+	return fmt.Sprintf("%s: %s with %s, %s with %s", m.Name, withUnit(apart[0], m), nameA, withUnit(apart[1], m), nameB)
+}
 
 // writePage writes the page of one run, or of two that are compared.
 func writePage(ctx context.Context, path, device string, sides []*report, compared *stats.Report) error {
@@ -85,9 +98,7 @@ func writePage(ctx context.Context, path, device string, sides []*report, compar
 		}
 		for _, x := range regressions(compared, mostCases) {
 			worst = append(worst, x.loop)
-			m := first.tier().Metrics()[x.metric]
-			notes[x.loop] = fmt.Sprintf("%s: %s with A, %s with B.", m.Name,
-				quantity(first.Metrics[x.loop][x.metric], m), quantity(b.Metrics[x.loop][x.metric], m))
+			notes[x.loop] = x.sides(first, b, "A", "B") + "."
 		}
 	} else {
 		worst = first.worst(mostCases)
