@@ -108,6 +108,7 @@ type Result struct {
 	Steps     int         // that were run, of all loops
 	Launches  int         // of a step
 	Timing    Timing
+	Layers    map[string]int   // of a network in a precision that is calibrated: how many are in which precision
 	Program   *runtime.Program // whose entry "run" is a step; with a Callback, what follows its commands
 }
 
@@ -252,7 +253,7 @@ func (r *Runner) run(
 	if d.view != nil {
 		out.Tier = Pictures
 	}
-	out.Launches, out.Program, out.Timing.Loops = b.launches, b.program, d.loops
+	out.Launches, out.Program, out.Layers, out.Timing.Loops = b.launches, b.program, b.layers, d.loops
 	defer func() { out.Timing.Cold, out.Timing.Warm = b.timing.Cold, b.timing.Warm }()
 	if callback == nil {
 		b.stopped, b.keep, b.every, b.saved = r.Stopped, r.Keep, r.Every, time.Now()
@@ -292,7 +293,7 @@ func (d *design) open(ctx context.Context, r *Runner) (*batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &batch{design: d, size: d.loops, program: program.Program}
+	b := &batch{design: d, size: d.loops, program: program.Program, layers: program.Layers}
 	for _, e := range program.Program.Variants[0].Entries {
 		if e.Name != entrySteps {
 			b.launches += len(e.Launches)
@@ -338,6 +339,7 @@ type batch struct {
 	*design
 	session  *runtime.Session
 	program  *runtime.Program
+	layers   map[string]int // as of Result
 	timing   Timing
 	size     int
 	launches int // of a step

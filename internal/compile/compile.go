@@ -81,6 +81,7 @@ type Options struct {
 	Trace    bool                           // keep Result.Origins
 	Progress func(progress.Event)
 	meter    *progress.Meter // of Progress
+	part     bool            // of Entries, which have no Smaller
 	loop     bool            // it is the step of a loop
 	chosen   *choices        // what regions that were weighed, candidates, the program and the same in fp16 have in common
 }
@@ -92,6 +93,7 @@ type Result struct {
 	Graph     *ir.Graph               // final, of the first target: of a micro-batch, where its program runs in such
 	File      []calibrate.LayerChoice // layers that the file has quantised, where Accuracy lists none
 	Accuracy  *Accuracy               // of precisions that calibrate, and where a budget was to be checked
+	Layers    map[string]int          // of Entries: layers of parts that are calibrated for the first target, by precision
 	Fallbacks []codegen.Fallback
 	// Recomputed is what the first target computes again to keep to Options.Memory.
 	Recomputed []Recomputed
@@ -408,7 +410,7 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, m *micro, t *target.
 	list := []codegen.Entry{e}
 	if skip := r.opt.Skip; skip != nil {
 		s := Entry{Name: runtime.SkipEntry, Parts: []Part{{Graph: skip, Precision: precision.FP32}}, Kept: States(skip)}
-		g, err := s.lowered(ctx, t, &r.opt)
+		g, err := s.lowered(ctx, t, &r.opt, nil)
 		if err != nil {
 			return fmt.Errorf("entry %s: %w", s.Name, err)
 		}

@@ -54,9 +54,13 @@ func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*R
 				return nil, err
 			}
 			opt.meter.Begin(0, "%s: %s: passes", t.Name, e.Name)
-			g, err := e.lowered(ctx, t, &opt)
+			layers := map[string]int{}
+			g, err := e.lowered(ctx, t, &opt, layers)
 			if err != nil {
 				return nil, fmt.Errorf("%s: entry %s: %w", path, e.Name, err)
+			}
+			if i == 0 && len(layers) > 0 {
+				r.Layers = layers
 			}
 			list = append(list, codegen.Entry{Name: e.Name, Graph: g, Kept: e.Kept})
 		}
@@ -77,30 +81,37 @@ func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*R
 	return r, nil
 }
 
-// lower runs the passes of a part.
-func (part *Part) lower(ctx context.Context, t *target.Target, opt *Options) (*ir.Graph, error) {
+// lower runs the passes of a part, and counts the layers of one that is calibrated by precision.
+func (part *Part) lower(ctx context.Context, t *target.Target, opt *Options, layers map[string]int) (*ir.Graph, error) {
+	in := part.Precision
 	if precision.Calibrates(part.Precision) && len(part.Calibrate) == 0 {
 		return nil, fmt.Errorf("precision %s is calibrated, and there are no inputs of part %s: take fp32, fp16 or bf16", part.Precision,
 			part.Graph.Name)
 	}
-	if precision.Calibrates(part.Precision) {
+	if precision.Calibrates(in) {
 		r, err := Graph(ctx, part.Graph.Name, part.Graph, Options{Precision: part.Precision, Targets: []string{t.Name}, Machine: opt.Machine,
-			Calibrate: part.Calibrate, MinCosine: part.MinCosine, Warn: opt.Warn, meter: opt.meter})
+			Calibrate: part.Calibrate, MinCosine: part.MinCosine, Warn: opt.Warn, meter: opt.meter, part: true})
 		if err != nil {
 			return nil, err
 		}
-		return r.Graph, nil
+		for _, l := range r.Accuracy.Layers {
+			layers[l.Precision]++
+		}
+		if r.Accuracy.Kept == nil {
+			return r.Graph, nil
+		}
+		in = r.opt.Precision // the program is the one of a part that is asked for in it
 	}
 	g := part.Graph.Clone()
-	return g, passes.Run(&passes.Context{Target: t, Precision: part.Precision, Wide: part.Wide, Siblings: true}, g, nil, nil)
+	return g, passes.Run(&passes.Context{Target: t, Precision: in, Wide: part.Wide, Siblings: true}, g, nil, nil)
 }
 
-// lowered runs the passes of every part and joins them.
-func (e *Entry) lowered(ctx context.Context, t *target.Target, opt *Options) (*ir.Graph, error) {
+// lowered runs the passes of every part and joins them; layers are as lower counts them.
+func (e *Entry) lowered(ctx context.Context, t *target.Target, opt *Options, layers map[string]int) (*ir.Graph, error) {
 	joined := ir.NewGraph(e.Name)
 	known, inputs, taken := map[string]*ir.Value{}, map[string]*ir.Value{}, map[string]bool{}
 	for _, part := range e.Parts {
-		g, err := part.lower(ctx, t, opt)
+		g, err := part.lower(ctx, t, opt, layers)
 		if err != nil {
 			return nil, err
 		}

@@ -101,14 +101,18 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 			return err
 		}
 	}
+	more, keeps := "--prefer size takes smaller weights, a lower --min-cosine more layers", "--prefer size keeps smaller weights"
+	if r.opt.part {
+		more, keeps = "a lower --min-cosine takes more layers", "--min-cosine 0 keeps it"
+	}
 	switch {
 	case free == 0:
 		r.opt.warn("%s changes nothing: no layer is left that could be stored in fewer bits", r.opt.Precision)
 	case low == 0:
-		r.opt.warn("no layer is faster in %s within a budget of %g: the program is in fp16; --prefer size takes smaller weights, a lower --min-cosine more layers", r.opt.Precision, r.opt.MinCosine)
+		r.opt.warn("no layer is faster in %s within a budget of %g: the program is in fp16; %s", r.opt.Precision, r.opt.MinCosine, more)
 	default:
-		r.opt.warn("%s is predicted to be no faster than fp16 on %s, %.1f µs against %.1f (with cold weights %.1f against %.1f): the program is in fp16; --prefer size keeps smaller weights",
-			r.opt.Precision, now.Device, now.Total.US, then.Total.US, now.Total.ColdUS, then.Total.ColdUS)
+		r.opt.warn("%s is predicted to be no faster than fp16 on %s, %.1f µs against %.1f (with cold weights %.1f against %.1f): the program is in fp16; %s",
+			r.opt.Precision, now.Device, now.Total.US, then.Total.US, now.Total.ColdUS, then.Total.ColdUS, keeps)
 	}
 	a.Kept = &Kept{r.opt.Precision, low, now.Total.Launches, len(r.Program.Weights), now.Total.US, now.Total.ColdUS}
 	for i := range a.Layers {

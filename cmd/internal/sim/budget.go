@@ -1,13 +1,16 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
 )
 
@@ -32,6 +35,60 @@ func (f *budgetFlag) check(algorithms ...string) error {
 func calibrates(algorithm string) bool {
 	_, in := scenario.FilesOf(algorithm)
 	return precision.Calibrates(in)
+}
+
+// stored says in a line in which precisions the layers of a report's network are, with a label in front; "" where its
+// precision is not calibrated, so that all are in it.
+func (r *report) stored(label string) string {
+	if len(r.Layers) == 0 {
+		return ""
+	}
+	_, in := scenario.FilesOf(r.Algorithm)
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(r.Layers)) {
+		parts = append(parts, fmt.Sprintf("%s in %s", plural.Count(r.Layers[name], "layer"), name))
+	}
+	text := strings.Join(parts, ", ")
+	switch only := r.precision(); {
+	case only == in:
+		text = "every layer is in it"
+	case only != "":
+		text = "every layer stays in " + only
+	}
+	return fmt.Sprintf("%s%s: %s\n", label, r.Algorithm, text)
+}
+
+// precision is the one that all layers of a report's network are in; "" if they are in several.
+func (r *report) precision() string {
+	_, in := scenario.FilesOf(r.Algorithm)
+	switch len(r.Layers) {
+	case 0:
+		return cmp.Or(in, precision.FP32)
+	case 1:
+		for name := range r.Layers {
+			return name
+		}
+	}
+	return ""
+}
+
+// sameNetwork is a warning where two reports of one device and version are of one network in one precision; "" elsewhere.
+func sameNetwork(a, b *report) string {
+	budgets := [2]float64{budget(a.Algorithm, a.MinCosine), budget(b.Algorithm, b.MinCosine)}
+	in := a.precision()
+	asked := a.Algorithm == b.Algorithm && budgets[0] == budgets[1]
+	plain := in == b.precision() && in != "" && !precision.Calibrates(in)
+	if a.Digest == "" || a.Digest != b.Digest || a.Device != b.Device || a.Program != b.Program || !asked && !plain {
+		return ""
+	}
+	text := "A and B are the same network"
+	if in != "" {
+		text += " with every layer in " + in
+	}
+	if text += ": nothing is compared"; max(budgets[0], budgets[1]) > 0 {
+		text += "; a lower --min-cosine takes more layers"
+	}
+	return text
 }
 
 // budget is the accuracy that an algorithm's network keeps, where so much was given; 0: none.

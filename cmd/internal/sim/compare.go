@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -144,9 +145,12 @@ func (f *compareFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		return fmt.Errorf("%s and %s: %w", f.A, f.B, err)
 	}
 	if f.JSON != "" {
-		if err := atomicfile.WriteJSON(f.JSON, comparison{r, timesOfBoth(a, b)}); err != nil {
+		if err := atomicfile.WriteJSON(f.JSON, comparison{r, ofBoth(a.Layers, b.Layers), ofBoth(a.Times, b.Times)}); err != nil {
 			return err
 		}
+	}
+	if text := sameNetwork(a, b); text != "" {
+		fmt.Fprintln(stderr, "warning:", text)
 	}
 	if err := compared(w, r, a, b); err != nil {
 		return err
@@ -170,12 +174,14 @@ func (f *compareFlags) run(ctx context.Context, w, stderr io.Writer) error {
 // comparison is what --json writes.
 type comparison struct {
 	*stats.Report
-	Times map[string]*times `json:"times,omitempty"` // of a and b, where they were measured
+	Layers map[string]map[string]int `json:"layers,omitempty"` // of a and b, as in their reports
+	Times  map[string]*times         `json:"times,omitempty"`  // of a and b, where they were measured
 }
 
-func timesOfBoth(a, b *report) map[string]*times {
-	by := map[string]*times{"a": a.Times, "b": b.Times}
-	maps.DeleteFunc(by, func(_ string, x *times) bool { return x == nil })
+// ofBoth has what there is of a and b.
+func ofBoth[T any](a, b T) map[string]T {
+	by := map[string]T{"a": a, "b": b}
+	maps.DeleteFunc(by, func(_ string, x T) bool { return reflect.ValueOf(x).IsNil() })
 	return by
 }
 
@@ -203,7 +209,8 @@ func compared(w io.Writer, r *stats.Report, a, b *report) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(w, "\n%s\n%d pairs, %s\n", r.Line, r.Pairs, a.Tier); err != nil {
+	stored := a.stored("A: ") + b.stored("B: ")
+	if _, err := fmt.Fprintf(w, "\n%s\n%d pairs, %s\n%s", r.Line, r.Pairs, a.Tier, stored); err != nil {
 		return err
 	}
 	return errors.Join(a.Times.shown(w, "A"), b.Times.shown(w, "B"))

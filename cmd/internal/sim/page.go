@@ -116,6 +116,15 @@ func writePage(ctx context.Context, path, device string, sides []*report, compar
 	}
 	p.Run = fmt.Sprintf("%s of %s, %s, seed %d, on %s.", plural.Count(len(first.Metrics), "loop"),
 		plural.Count(len(first.Scenarios), "scenario"), first.Tier, first.Seed, first.Device)
+	for i, side := range sides {
+		label := ""
+		if len(sides) > 1 {
+			label = string(rune('A'+i)) + ": "
+		}
+		if text := side.stored(label); text != "" {
+			p.Run += " " + strings.TrimSuffix(text, "\n") + "."
+		}
+	}
 	for s := range first.Scenarios {
 		row := []string{first.Scenarios[s].Name}
 		for _, side := range sides {

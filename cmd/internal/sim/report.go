@@ -38,6 +38,7 @@ type report struct {
 	Algorithm string            `json:"algorithm"`
 	Digest    string            `json:"digest,omitzero"`      // SHA-256 of an algorithm's files, with external data
 	MinCosine *float64          `json:"min_cosine,omitempty"` // --min-cosine; nil: the default
+	Layers    map[string]int    `json:"layers,omitempty"`     // of a network in a precision that is calibrated: how many are in which
 	Device    string            `json:"device"`
 	Seed      uint64            `json:"seed"`
 	N         int               `json:"n"`

@@ -155,7 +155,7 @@ func (r *report) show(w io.Writer, end string) error {
 	if err := table(w, r); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(w, "\n%s\n", end); err != nil {
+	if _, err := fmt.Fprintf(w, "\n%s\n%s", end, r.stored("")); err != nil {
 		return err
 	}
 	return r.Times.shown(w, r.Algorithm)
@@ -262,7 +262,7 @@ func (f *runFlags) plan(ctx context.Context, warn func(string)) (*report, error)
 		return nil, fmt.Errorf("%s is a report of another run: %s; leave that out, or run anew without --resume",
 			f.Resume, d)
 	}
-	r.Metrics, r.Partial, r.State = was.Metrics, was.Partial, was.State
+	r.Metrics, r.Partial, r.State, r.Layers = was.Metrics, was.Partial, was.State, was.Layers
 	return r, nil
 }
 

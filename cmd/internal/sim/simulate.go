@@ -234,7 +234,7 @@ func (f *runFlags) simulate(ctx context.Context, j *job, s *start, out *lines, s
 	r.Partial = len(r.Metrics) < r.total()
 	launches, steps := 0, 0
 	if result != nil {
-		launches = result.Launches
+		launches, r.Layers = result.Launches, result.Layers
 	}
 	if f.Times && result != nil && ctx.Err() == nil {
 		var failed error
