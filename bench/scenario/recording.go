@@ -30,6 +30,7 @@ type Recording struct {
 	Poses  []Pose  // of the frames, in their order
 	// Frames yields the frames of Poses. It is called once for each run; not all need to be taken.
 	Frames func(ctx context.Context) iter.Seq2[modeld.Frame, error]
+	Damage []string // where logs of it are damaged: what comes before counts
 }
 
 // Pose is where the car was that recorded a frame, on the road of the scenarios, and how its cameras were mounted.

@@ -15,7 +15,7 @@ func OpenRoute(ctx context.Context, dir string) (*Family, *Recording, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	film := &Recording{Name: dir, Height: d.Height, Frames: d.Pictures}
+	film := &Recording{Name: dir, Height: d.Height, Frames: d.Pictures, Damage: d.Damage}
 	station := 0.0
 	for i, f := range d.Frames {
 		if i > 0 {
@@ -31,13 +31,15 @@ func OpenRoute(ctx context.Context, dir string) (*Family, *Recording, error) {
 	return family, film, err
 }
 
-// RoadOf is the scenario of OpenRoute, of a route whose pictures nobody sees: it needs no videos.
-func RoadOf(ctx context.Context, dir string) (*Family, error) {
+// RoadOf is the scenario of OpenRoute, of a route whose pictures nobody sees: it needs no videos. Of a damaged log what comes
+// before counts, and damage says where that is.
+func RoadOf(ctx context.Context, dir string) (f *Family, damage []string, err error) {
 	d, err := dataset.OpenMotion(ctx, dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return familyOf(dir, d)
+	f, err = familyOf(dir, d)
+	return f, d.Damage, err
 }
 
 // familyOf is the scenario of a drive in a directory.

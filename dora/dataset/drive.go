@@ -16,6 +16,7 @@ type Drive struct {
 	Name     string
 	Height   float64      // of the camera above the road, m; 0: the log does not say
 	Frames   []DriveFrame // those of the road camera with a calibration and a frame of the wide one
+	Damage   []string     // where logs are damaged: what comes before counts
 	segments []driveSegment
 }
 
@@ -70,6 +71,9 @@ func openDrive(ctx context.Context, dir string, pictures bool) (*Drive, error) {
 		}
 		if err := s.read(ctx, pictures); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name(), err)
+		}
+		if s.timeline.Damage != "" {
+			d.Damage = append(d.Damage, s.timeline.Damage)
 		}
 		for _, k := range s.moments {
 			m := &s.timeline.Moments[k]

@@ -98,17 +98,23 @@ func (r *report) outside() string {
 }
 
 // take puts the report's scenarios on a recorded route; where there are none, the route's own one is.
-func (r *report) take(ctx context.Context, route string) error {
+func (r *report) take(ctx context.Context, route string, warn func(string)) error {
 	open := scenario.RoadOf
 	if r.tier() == scenario.Pictures {
-		open = func(ctx context.Context, dir string) (*scenario.Family, error) {
-			own, _, err := scenario.OpenRoute(ctx, dir)
-			return own, err
+		open = func(ctx context.Context, dir string) (*scenario.Family, []string, error) {
+			own, film, err := scenario.OpenRoute(ctx, dir)
+			if err != nil {
+				return nil, nil, err
+			}
+			return own, film.Damage, nil
 		}
 	}
-	own, err := open(ctx, route)
+	own, damage, err := open(ctx, route)
 	if err != nil {
 		return fmt.Errorf("--route: %w", err)
+	}
+	for _, text := range damage {
+		warn("--route: " + text)
 	}
 	if r.Route = route; len(r.Scenarios) == 0 {
 		r.Scenarios = []scenario.Family{*own}

@@ -237,7 +237,7 @@ func (f *runFlags) plan(ctx context.Context, warn func(string)) (*report, error)
 	}
 	r.Tier = tierOf(a, tier)
 	if route != "" {
-		if err := r.take(ctx, route); err != nil {
+		if err := r.take(ctx, route, warn); err != nil {
 			return nil, err
 		}
 	}
