@@ -65,3 +65,45 @@ func TestSnapshots(t *testing.T) {
 		kerneltest.Snapshot(t, "attention_"+d.String(), spec, ctx.Target, loop, *update)
 	}
 }
+
+// TestSnapshots_OfChains pins the text of a kernel of each kind of chain that ends in a product, and of products that only
+// training has, each with the schedule that is chosen for it.
+func TestSnapshots_OfChains(t *testing.T) {
+	chain := func(r *kerneltest.Region) *ir.Node { return r.Node }
+	grad := func(d ir.DType) attentionGradCase {
+		return attentionGradCase{b: 1, h: 1, s: 16, t: 16, d: 16, dv: 16, dtype: d}
+	}
+	sum := adaptedCase{m: 16, k: 32, n: 16, r: 2, dtype: f16}
+	factors := sum
+	factors.factors = true
+	slide := slideCase{h: 4, w: 4, c: 16, n: 16, k: 3, stride: 1, pad: 1, x: f16, a: f16, weights: f16}
+	fp32, fp8 := slide, slide
+	fp32.x, fp32.a, fp32.weights = f32, f32, f32
+	fp8.a, fp8.weights = e4m3, e4m3
+	product := productCase{m: 16, c: 32, k: 32, n: 16, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true}
+	norm := product
+	norm.norm = true
+	expand := expandCase{h: 4, w: 4, k: 16, c: 16, n: 16, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: true}
+	for name, n := range map[string]*ir.Node{
+		"rows_fp16":               chain(rowsCase{op: "LayerNorm", m: 16, k: 64, n: 16, x: f32, a: f16, w: f16, gain: true}.region(t)),
+		"rows_fp8":                chain(rowsCase{op: "LayerNorm", m: 16, k: 64, n: 16, x: f32, a: e4m3, w: e4m3, gain: true}.region(t)),
+		"window_fp32":             chain(fp32.region(t)),
+		"window_fp16":             chain(slide.region(t)),
+		"window_fp8":              chain(fp8.region(t)),
+		"inverted_residual_fp16":  chain(expand.region(t)),
+		"attention_product_fp16":  chain(headsCase{h: 1, s: 16, d: 16, n: 16, x: f16, a: f16, w: f16}.region(t)),
+		"product_product_fp16":    chain(product.region(t)),
+		"rows_product_product":    chain(norm.region(t)),
+		"attention_gradient_f16":  grad(f16).region(newRegion(t)),
+		"attention_gradient_bf16": grad(bf16).region(newRegion(t)),
+		"matmul_sum_fp16":         sum.region(newRegion(t)),
+		"matmul_sum_factors_fp16": factors.region(newRegion(t)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := sm121(t)
+			spec, err := Lower(n, ctx)
+			require.NoError(t, err)
+			kerneltest.Snapshot(t, name, spec, ctx.Target, ".visible", *update)
+		})
+	}
+}

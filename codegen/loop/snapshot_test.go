@@ -33,3 +33,23 @@ func TestSnapshots(t *testing.T) {
 		})
 	}
 }
+
+// TestSnapshots_OfChains pins the text of kernels of several loops: blocks compute all of what is in front of the last, or
+// what they need of it.
+func TestSnapshots_OfChains(t *testing.T) {
+	names := map[string]string{"a head behind a norm": "chain_head", "two results between": "chain_results", "flat behind rows": "chain_rows",
+		"each channel its own factor": "chain_factors", "moved, then added up": "chain_moved"}
+	for _, c := range chainCases {
+		if names[c.name] == "" {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			ctx := kerneltest.Target(t, "sm_121")
+			spec, err := LowerChain(c.region(t).Node, ctx)
+			require.NoError(t, err)
+			kerneltest.Snapshot(t, names[c.name], spec, ctx.Target, ".visible", *update)
+			delete(names, c.name)
+		})
+	}
+	require.Empty(t, names)
+}

@@ -36,3 +36,16 @@ func TestSnapshots(t *testing.T) {
 		})
 	}
 }
+
+// TestSnapshots_OfChains pins the text of a kernel of two windows, whose first is a result too, or is not.
+func TestSnapshots_OfChains(t *testing.T) {
+	two := mixer.on(ir.Float16, 1, 8, 8, 16, 0).then(large)
+	for name, c := range map[string]pair{"chain_windows": two, "chain_windows_unseen": two.unseen()} {
+		t.Run(name, func(t *testing.T) {
+			ctx := kerneltest.Target(t, "sm_121")
+			spec, err := LowerChain(c.build(t).chain, ctx)
+			require.NoError(t, err)
+			kerneltest.Snapshot(t, name, spec, ctx.Target, ".visible", *update)
+		})
+	}
+}
