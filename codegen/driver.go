@@ -201,16 +201,7 @@ type span struct {
 
 func (d *driver) entry(e Entry) error {
 	l := &list{driver: d, name: e.Name, fetch: e.Ahead, weigh: e.Weigh, repeats: e.repeats()}
-	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Choices: e.Choices, Align: func(v *ir.Value) int {
-		at, known := l.before[v] // kernels ask again when they are emitted
-		if !known {
-			var err error
-			if at, err = l.of(v); err != nil {
-				return 1
-			}
-		}
-		return at.align()
-	}, Updates: l.updates}
+	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Choices: e.Choices, Align: l.alignOf, Updates: l.updates}
 	d.lists = append(d.lists, l)
 	var joined map[string]*storage
 	if e.Front != nil {
@@ -249,6 +240,20 @@ func (l *list) lowerGraph(g *ir.Graph) error {
 	}
 	l.emitCopies(nil)
 	return nil
+}
+
+// alignOf is the alignment of a value's address: of a constant that of a buffer, and of what is in no memory none.
+func (l *list) alignOf(v *ir.Value) int {
+	if at, ok := l.before[v]; ok { // kernels of a front ask again when they are emitted
+		return at.align()
+	}
+	if at, ok := l.places[v]; ok {
+		return at.align()
+	}
+	if v.IsConst() {
+		return alignment
+	}
+	return 1
 }
 
 // isEmpty reports whether a node computes no element: it needs no launch.

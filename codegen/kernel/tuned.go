@@ -68,7 +68,7 @@ func describe(h io.Writer, family string, region *ir.Node, align func(v *ir.Valu
 	}
 	for i, v := range region.Inputs {
 		fmt.Fprint(h, v.Type, v.IsConst())
-		if !v.IsConst() { // to ask it of a constant would give it its place
+		if !v.IsConst() { // as in the first signatures, which tuning files have
 			fmt.Fprint(h, " ", align(v))
 		}
 		if i < len(r.Operands) {

@@ -3,7 +3,6 @@ package loop
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 
@@ -24,7 +23,6 @@ type Choices struct {
 type choice struct {
 	schedule schedule
 	work     cost.Work
-	placed   []int // operands that are constants, in the order in which emitting first asks where they lie, which places them
 }
 
 func (c *Choices) choose(p *problem) (*schedule, *cost.Work, error) {
@@ -36,28 +34,16 @@ func (c *Choices) choose(p *problem) (*schedule, *cost.Work, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if was, ok := c.known[key]; ok {
-		for _, i := range was.placed {
-			p.ctx.AlignOf(p.l.Operands[i].Value)
-		}
 		return &was.schedule, &was.work, nil
 	}
-	var placed []int
-	watched, ctx := *p, *p.ctx
-	ctx.Align = func(v *ir.Value) int {
-		if i := slices.IndexFunc(p.l.Operands, func(o kernel.Operand) bool { return o.Value == v }); i >= 0 && v.IsConst() && !slices.Contains(placed, i) {
-			placed = append(placed, i)
-		}
-		return p.ctx.AlignOf(v)
-	}
-	watched.ctx = &ctx
-	s, work, err := watched.choose(candidates)
+	s, work, err := p.choose(candidates)
 	if err != nil {
 		return nil, nil, err
 	}
 	if c.known == nil {
 		c.known = map[string]choice{}
 	}
-	c.known[key] = choice{*s, *work, placed}
+	c.known[key] = choice{*s, *work}
 	return s, work, nil
 }
 
@@ -66,17 +52,10 @@ type chainChoice struct {
 	work     cost.Work
 }
 
-// chooseChain chooses for a chain. Where its constants will lie is not asked yet: that would place them.
+// chooseChain chooses for a chain.
 func (c *Choices) chooseChain(of *chain, n *ir.Node, ctx *kernel.Context) (*chained, *cost.Work, error) {
-	free := *ctx
-	free.Align = func(v *ir.Value) int {
-		if v.IsConst() {
-			return new(kernel.Context).AlignOf(v)
-		}
-		return ctx.AlignOf(v)
-	}
 	if c == nil {
-		return of.choose(n, &free)
+		return of.choose(n, ctx)
 	}
 	var k strings.Builder
 	for _, p := range of.parts {
@@ -86,7 +65,7 @@ func (c *Choices) chooseChain(of *chain, n *ir.Node, ctx *kernel.Context) (*chai
 	defer c.mu.Unlock()
 	was, ok := c.chains[k.String()]
 	if !ok {
-		s, work, err := of.choose(n, &free)
+		s, work, err := of.choose(n, ctx)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -123,9 +102,7 @@ func (p *problem) key() string {
 		fmt.Fprint(&k, len(o.Const), o.Workspace, o.Counter, o.Number, o.Write, o.Read)
 		if o.Value != nil {
 			fmt.Fprint(&k, o.Value.Type, o.Value.IsConst())
-			if !o.Value.IsConst() { // those lie at the start of a buffer
-				fmt.Fprint(&k, p.ctx.AlignOf(o.Value))
-			}
+			fmt.Fprint(&k, p.ctx.AlignOf(o.Value))
 		}
 		fmt.Fprintln(&k)
 	}
