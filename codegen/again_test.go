@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -16,7 +17,7 @@ import (
 func TestAddAgain_RunsAnEntryTimes(t *testing.T) {
 	const times, n = 3, 75
 	weights := codegen.NewWeights()
-	r, err := codegen.Generate([]codegen.Entry{repeating(t, 1)}, target.Default(), families, weights)
+	r, err := codegen.Generate([]codegen.Entry{repeating(t, 1)}, target.Default(), families.New(nil), weights)
 	require.NoError(t, err)
 	p := &runtime.Program{
 		Format: runtime.FormatVersion, Model: "again", Variants: []runtime.Variant{r.Variant}, Weights: weights.Bytes(),

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -38,7 +39,7 @@ func TestSmallLoopsJoinOthers(t *testing.T) {
 
 	program := func(join bool) *runtime.Program {
 		weights := codegen.NewWeights()
-		r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph, Kept: []codegen.Kept{{Input: "state", Output: "next"}}, JoinSmall: join}}, target.Default(), families, weights)
+		r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph, Kept: []codegen.Kept{{Input: "state", Output: "next"}}, JoinSmall: join}}, target.Default(), families.New(nil), weights)
 		require.NoError(t, err)
 		p := &runtime.Program{Format: runtime.FormatVersion, Model: "joined", Variants: []runtime.Variant{r.Variant}, Weights: weights.Bytes(), States: []runtime.State{{Input: "state", Output: "next"}}}
 		for _, v := range g.Inputs {

@@ -11,11 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen"
-	"github.com/spark-compile/spark-compile/codegen/contraction"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
-	"github.com/spark-compile/spark-compile/codegen/loop"
-	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -162,13 +159,11 @@ func blockNetwork(t *testing.T) (network, int) {
 	return n, 6
 }
 
-var families = codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyWindow: window.Lower, ir.FamilyLoop: loop.Lower}
-
 // TestBlocksTravelThroughAProgram runs the network on the CPU device, with all checks, against the evaluator.
 func TestBlocksTravelThroughAProgram(t *testing.T) {
 	ctx := context.Background()
 	n, products := blockNetwork(t)
-	p, r := n.Program(families, target.Default())
+	p, r := n.Program(families.New(nil), target.Default())
 	for _, l := range r.Variant.Entries[0].Launches {
 		require.Nil(t, l.Copy, "views alias, and what is joined is written in place")
 	}
@@ -212,7 +207,7 @@ func TestBlocksTravelThroughAProgram(t *testing.T) {
 // TestBlocksTakeTheirBits: codes take four bits in the arena, and a scale eight for each 16.
 func TestBlocksTakeTheirBits(t *testing.T) {
 	n, _ := blockNetwork(t)
-	_, r := n.Program(families, target.Default())
+	_, r := n.Program(families.New(nil), target.Default())
 	sizes := map[string]int{}
 	for _, b := range r.Variant.Buffers {
 		sizes[b.Name] = b.Bytes
@@ -233,7 +228,7 @@ func TestMachineCodeOfBlocks(t *testing.T) {
 	require.NoError(t, err)
 	n, _ := blockNetwork(t)
 	tgt := target.Default()
-	_, r := n.Program(families, tgt)
+	_, r := n.Program(families.New(nil), tgt)
 	out, err := tool.Assemble(ctx, r.Variant.PTX, tgt.Name)
 	require.NoError(t, err)
 	for _, u := range out.Usage {

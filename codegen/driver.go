@@ -14,12 +14,12 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Lower turns a region into a kernel; families are functions of this type.
-type Lower func(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error)
-
-// Families are the lowerings in use, by the family of a region. A region that its family rejects, with a reason, falls back
-// to loop, which can lower everything: to one for the results of each size.
-type Families map[string]Lower
+// Families turn regions into kernels (kernel.Families). A region that its family rejects, with a reason, becomes loops: one
+// for the results of each size. A chain that is rejected becomes its parts.
+type Families interface {
+	Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error)
+	Loop(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error)
+}
 
 // Result is the code for one target, and which regions fell back to loop.
 type Result struct {
@@ -296,11 +296,7 @@ func (l *list) emitCopy(c copyNeed) {
 // lower asks the region's family, then that of its parts, or loop, which may take several.
 func (l *list) lower(n *ir.Node) error {
 	family := n.Region.Family
-	first := l.families[family]
-	if first == nil {
-		return fmt.Errorf("no kernels for regions of family %s", family)
-	}
-	spec, err := first(n, l.context)
+	spec, err := l.families.Lower(n, l.context)
 	if bad := (*kernel.ChoiceError)(nil); errors.As(err, &bad) {
 		return err
 	}
@@ -339,7 +335,7 @@ func (l *list) apart(n *ir.Node) error {
 // loops makes a loop for the results of each size.
 func (l *list) loops(n *ir.Node) error {
 	for _, part := range n.BySize() {
-		spec, err := l.families[ir.FamilyLoop](part, l.context)
+		spec, err := l.families.Loop(part, l.context)
 		if err != nil {
 			return err
 		}

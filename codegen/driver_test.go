@@ -49,13 +49,24 @@ func (b builder) region(family, op string, attrs ir.Attrs, in ...*ir.Value) *ir.
 	return r.Outputs[0]
 }
 
+// fakes are lowerings by the family of a region.
+type fakes map[string]func(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error)
+
+func (f fakes) Lower(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	return f[n.Region.Family](n, ctx)
+}
+
+func (f fakes) Loop(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	return f[ir.FamilyLoop](n, ctx)
+}
+
 func generate(t *testing.T, g *ir.Graph) *runtime.Variant {
 	t.Helper()
 	require.NoError(t, g.Verify())
 	tg, err := target.Lookup("sm_121")
 	require.NoError(t, err)
 	w := NewWeights()
-	r, err := Generate([]Entry{{Name: "run", Graph: g}}, tg, Families{ir.FamilyContraction: refuse, ir.FamilyWindow: touch, ir.FamilyLoop: touch}, w)
+	r, err := Generate([]Entry{{Name: "run", Graph: g}}, tg, fakes{ir.FamilyContraction: refuse, ir.FamilyWindow: touch, ir.FamilyLoop: touch}, w)
 	require.NoError(t, err)
 	p := &runtime.Program{Variants: []runtime.Variant{r.Variant}, Weights: w.Bytes()}
 	for _, v := range g.Inputs {
@@ -174,7 +185,7 @@ func TestARefusedRegionFallsBackToLoopAndSaysWhy(t *testing.T) {
 	tg, err := target.Lookup("sm_80")
 	require.NoError(t, err)
 	weights := NewWeights()
-	r, err := Generate([]Entry{{Name: "run", Graph: g}}, tg, Families{ir.FamilyContraction: refuse, ir.FamilyLoop: touch}, weights)
+	r, err := Generate([]Entry{{Name: "run", Graph: g}}, tg, fakes{ir.FamilyContraction: refuse, ir.FamilyLoop: touch}, weights)
 	require.NoError(t, err)
 	require.Equal(t, []Fallback{{"MatMul", "contraction", "not today"}}, r.Fallbacks)
 	require.Len(t, weights.Bytes(), 64, "a splat is expanded for the device")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -19,7 +20,7 @@ func TestBlocksOnEveryEngine(t *testing.T) {
 	}
 	ctx := context.Background()
 	n, _ := blockNetwork(t)
-	p, _ := n.Program(families, target.Default())
+	p, _ := n.Program(families.New(nil), target.Default())
 	x := n.Data[n.Inputs[0]]
 	outputs := map[emu.Engine]map[string][]byte{}
 	for _, engine := range []emu.Engine{emu.Specification, emu.JIT, emu.AVX2} {

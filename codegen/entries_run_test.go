@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -42,7 +43,7 @@ func TestEntriesRunOverTheSameVariablesAndState(t *testing.T) {
 	r, err := codegen.Generate([]codegen.Entry{
 		{Name: "run", Graph: run.Graph, Kept: []codegen.Kept{{Input: "w", Initial: initial}, {Input: "count"}}},
 		{Name: "step", Graph: step.Graph, Kept: []codegen.Kept{{Input: "w", Output: "next_w", Initial: initial}, {Input: "count", Output: "next_count"}}},
-	}, target.Default(), families, weights)
+	}, target.Default(), families.New(nil), weights)
 	require.NoError(t, err)
 	p := &runtime.Program{Format: runtime.FormatVersion, Model: "entries", Variants: []runtime.Variant{r.Variant}, Weights: weights.Bytes(),
 		States: []runtime.State{{Input: "w", Output: "next_w"}, {Input: "count", Output: "next_count"}}}

@@ -17,7 +17,7 @@ func generateEntries(t *testing.T, w *Weights, entries ...Entry) (*Result, error
 	}
 	tg, err := target.Lookup("sm_121")
 	require.NoError(t, err)
-	return Generate(entries, tg, Families{ir.FamilyContraction: refuse, ir.FamilyWindow: touch, ir.FamilyLoop: touch}, w)
+	return Generate(entries, tg, fakes{ir.FamilyContraction: refuse, ir.FamilyWindow: touch, ir.FamilyLoop: touch}, w)
 }
 
 // touched is what each launch reads → writes, constants left out.

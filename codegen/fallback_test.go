@@ -1,14 +1,12 @@
 package codegen_test
 
 import (
-	"errors"
-	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
-	"github.com/spark-compile/spark-compile/codegen/kernel"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -34,8 +32,7 @@ func TestARefusedRegionWithSumsOfRowsBecomesTwoLoops(t *testing.T) {
 	g.Outputs = n.Outputs
 	require.NoError(t, g.Verify())
 
-	refused := maps.Clone(families)
-	refused[ir.FamilyContraction] = func(*ir.Node, *kernel.Context) (*kernel.Spec, error) { return nil, errors.New("not today") }
+	refused := kerneltest.Refusing{Families: families.New(nil), Refuses: func(n *ir.Node) bool { return n.IsFamily(ir.FamilyContraction) }}
 	weights := codegen.NewWeights()
 	r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph}}, target.Default(), refused, weights)
 	require.NoError(t, err)
@@ -65,8 +62,7 @@ func TestARefusedChainBecomesTwoLaunches(t *testing.T) {
 	g.Nodes, g.Outputs = []*ir.Node{n}, n.Outputs
 	require.NoError(t, g.Verify())
 
-	some := maps.Clone(families)
-	some[ir.FamilyChain] = func(*ir.Node, *kernel.Context) (*kernel.Spec, error) { return nil, errors.New("not today") }
+	some := kerneltest.Refusing{Families: families.New(nil), Refuses: func(n *ir.Node) bool { return n.IsFamily(ir.FamilyChain) }}
 	weights := codegen.NewWeights()
 	r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph}}, target.Default(), some, weights)
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/ptx"
@@ -68,7 +69,7 @@ func TestAFrontComputesEverySlice(t *testing.T) {
 		for _, repeats := range []int{1, 2} {
 			e := fronted(t, rows, columns, fronts, repeats, stacked)
 			weights := codegen.NewWeights()
-			r, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families, weights)
+			r, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), weights)
 			require.NoError(t, err)
 			n, copies := repeats*fronts*rows*columns, 0
 			for _, l := range r.Variant.Entries[0].Launches {
@@ -114,7 +115,7 @@ func TestAFrontComputesEverySlice(t *testing.T) {
 				}
 			}
 
-			planned, err := codegen.Plan([]codegen.Entry{e}, target.Default(), families)
+			planned, err := codegen.Plan([]codegen.Entry{e}, target.Default(), families.New(nil))
 			require.NoError(t, err)
 			require.Equal(t, r.Variant.Buffers, planned.Variant.Buffers)
 			for i, l := range planned.Variant.Entries[0].Launches {
@@ -128,9 +129,9 @@ func TestAFrontComputesEverySlice(t *testing.T) {
 // TestAFrontReadsAndWritesAsIfAlone: its kernels, emitted after those of the rest were planned, have the alignment of their own values.
 func TestAFrontReadsAndWritesAsIfAlone(t *testing.T) {
 	e := fronted(t, 64, 256, 2, 1, true)
-	r, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families, codegen.NewWeights())
+	r, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), codegen.NewWeights())
 	require.NoError(t, err)
-	alone, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: e.Front.Graph}}, target.Default(), families, codegen.NewWeights())
+	alone, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: e.Front.Graph}}, target.Default(), families.New(nil), codegen.NewWeights())
 	require.NoError(t, err)
 	wide := 0
 	for i, l := range alone.Variant.Entries[0].Launches {
@@ -159,7 +160,7 @@ func bodyOf(t *testing.T, v *runtime.Variant, name string) string {
 // TestFrontsThatCannotBe: what is kept may have changed when a front runs again, and slices are along one axis.
 func TestFrontsThatCannotBe(t *testing.T) {
 	generate := func(e codegen.Entry) error {
-		_, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families, codegen.NewWeights())
+		_, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), codegen.NewWeights())
 		return err
 	}
 	e := fronted(t, 3, 75, 4, 1, true)

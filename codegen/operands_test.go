@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
@@ -21,7 +20,7 @@ import (
 const elements = 1 << 16 // of a vector: 256 KB
 
 // scaled lowers any region of an activation x and a weight w to y = a·x + w, a given by value; work is what the cost model is told.
-func scaled(a float32, work *cost.Work) codegen.Lower {
+func scaled(a float32, work *cost.Work) kerneltest.Lowering {
 	return func(n *ir.Node, _ *kernel.Context) (*kernel.Spec, error) {
 		return &kernel.Spec{Stem: "scaled", Family: "loop", Grid: [3]int{elements / 1024, 2, 2}, Block: [3]int{256, 1, 1}, Priority: -1, Work: work,
 			Operands: []kernel.Operand{{Value: n.Inputs[0]}, {Value: n.Inputs[1]}, {Value: n.Outputs[0], Write: true},
@@ -66,7 +65,7 @@ func scaledProgram(t *testing.T, launches int, work *cost.Work, tg *target.Targe
 	}
 	g.Outputs = []*ir.Value{y}
 	n := 0
-	p, r := g.Program(codegen.Families{ir.FamilyLoop: func(node *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	p, r := g.Program(kerneltest.Lowerings{ir.FamilyLoop: func(node *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 		n++
 		return scaled(float32(1+n%2), work)(node, ctx)
 	}}, tg)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -46,9 +47,9 @@ func repeating(t *testing.T, repeats int) codegen.Entry {
 func TestARepeatedListComputesEverySlice(t *testing.T) {
 	const repeats, n = 3, 75
 	weights := codegen.NewWeights()
-	r, err := codegen.Generate([]codegen.Entry{repeating(t, repeats)}, target.Default(), families, weights)
+	r, err := codegen.Generate([]codegen.Entry{repeating(t, repeats)}, target.Default(), families.New(nil), weights)
 	require.NoError(t, err)
-	one, err := codegen.Generate([]codegen.Entry{repeating(t, 1)}, target.Default(), families, codegen.NewWeights())
+	one, err := codegen.Generate([]codegen.Entry{repeating(t, 1)}, target.Default(), families.New(nil), codegen.NewWeights())
 	require.NoError(t, err)
 	v, list := &r.Variant, r.Variant.Entries[0].Launches
 	require.Equal(t, repeats, v.Entries[0].Repeats)
@@ -94,15 +95,15 @@ func TestARepeatedListComputesEverySlice(t *testing.T) {
 func TestAVariableHasNoSlices(t *testing.T) {
 	e := repeating(t, 2)
 	e.Kept[0].Initial = make([]byte, 2*300)
-	_, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families, codegen.NewWeights())
+	_, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), codegen.NewWeights())
 	require.EqualError(t, err, `input "count" is a variable, which all samples share, so no repetition has a slice of it: compile the whole batch as one`)
 }
 
 // TestAPlanIsTheProgram: what Plan says without weights and kernels is what Generate makes.
 func TestAPlanIsTheProgram(t *testing.T) {
-	r, err := codegen.Generate([]codegen.Entry{repeating(t, 2)}, target.Default(), families, codegen.NewWeights())
+	r, err := codegen.Generate([]codegen.Entry{repeating(t, 2)}, target.Default(), families.New(nil), codegen.NewWeights())
 	require.NoError(t, err)
-	planned, err := codegen.Plan([]codegen.Entry{repeating(t, 2)}, target.Default(), families)
+	planned, err := codegen.Plan([]codegen.Entry{repeating(t, 2)}, target.Default(), families.New(nil))
 	require.NoError(t, err)
 	require.Equal(t, r.Variant.ArenaBytes, planned.Variant.ArenaBytes)
 	require.Equal(t, r.Variant.Buffers, planned.Variant.Buffers)

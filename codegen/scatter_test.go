@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -51,7 +52,7 @@ func TestScatter_WritesItsUpdatesOverAKeptValue(t *testing.T) {
 			g.Outputs = []*ir.Value{sum, next}
 			w := codegen.NewWeights()
 			entry := codegen.Entry{Name: "run", Graph: g.Graph, Kept: []codegen.Kept{{Input: "ring", Output: "next"}}}
-			out, err := codegen.Generate([]codegen.Entry{entry}, target.Default(), families, w)
+			out, err := codegen.Generate([]codegen.Entry{entry}, target.Default(), families.New(nil), w)
 			require.NoError(t, err)
 			list := out.Variant.Entries[0].Launches
 			copies := 0

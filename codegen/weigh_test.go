@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -42,7 +43,7 @@ func TestThePlanOfLeastWeightIsMade(t *testing.T) {
 			require.NotEmpty(t, v.Buffers)
 			seen = append(seen, sign*ahead(e.Launches))
 			return seen[len(seen)-1]
-		}}}, target.Default(), families, codegen.NewWeights())
+		}}}, target.Default(), families.New(nil), codegen.NewWeights())
 		require.NoError(t, err)
 		for _, s := range seen {
 			least, most = min(least, s), max(most, s)

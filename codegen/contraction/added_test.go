@@ -76,7 +76,7 @@ func TestASecondProductIsAdded(t *testing.T) {
 			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 				b := newRegion(t)
 				c.region(b)
-				b.Check(Lower, sm121(t))
+				b.Check(Family.Lower, sm121(t))
 			})
 		}
 	}
@@ -90,7 +90,7 @@ func TestASecondProductIsAssembled(t *testing.T) {
 				c.dtype = d
 				b := newRegion(t)
 				ctx := kerneltest.Target(t, on)
-				spec, err := Lower(c.region(b), ctx)
+				spec, err := Family.Lower(c.region(b), ctx)
 				require.NoError(t, err)
 				kerneltest.Assemble(t, spec, ctx.Target)
 			}

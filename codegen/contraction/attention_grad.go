@@ -6,6 +6,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/layout"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // attentionGrad: the gradients of q, k and v, each padded to [B,H,R,C], one after another.
@@ -40,36 +41,15 @@ type gradPlan struct {
 	shared      int
 }
 
-func lowerAttentionGrad(p *problem, ctx *kernel.Context) (*kernel.Spec, error) {
-	at, pl, err := planAttentionGrad(p, ctx)
-	if err != nil {
-		return nil, err
-	}
-	a := p.attn
-	spec := &kernel.Spec{
-		Stem:     stem(p),
-		Family:   "contraction",
-		Grid:     [3]int{p.batches(), 1, 1},
-		Block:    [3]int{at.threads(), 1, 1},
-		Shared:   at.shared,
-		Operands: pl.Operands,
-		Emit: func(k *ptx.Kernel, params []ptx.Sym) {
-			g := &gen{asm: asm{k}, p: p, s: at.Schedule, t: ctx.Target, plan: pl, params: params}
-			g.emitAttentionGrad(at)
-		},
-		MACs:     p.region.MACs(),
-		Schedule: at.String(),
-		Note:     fmt.Sprintf("AttentionGrad s=%d t=%d d=%d dv=%d heads=%d", a.s, a.t, a.d, layout.Size(a.v.col), p.batches()),
-	}
-	if p.batches() < ctx.Target.SMs {
-		spec.Reason = fmt.Sprintf("a block for each of %d heads", p.batches())
-	}
-	return spec, nil
+// attendedGrad is the kernel of an attention's gradient, which has one schedule.
+type attendedGrad struct {
+	attended
+	at *gradPlan
 }
 
-func planAttentionGrad(p *problem, ctx *kernel.Context) (*gradPlan, *plan, error) {
+func newAttentionGrad(p *problem, ctx *kernel.Context) (*attendedGrad, error) {
 	if !p.num.tensor() {
-		return nil, nil, fmt.Errorf("the gradient of operands that are not alike in 16 bits")
+		return nil, fmt.Errorf("attention: the gradient of operands that are not alike in 16 bits")
 	}
 	a := p.attn
 	at := &gradPlan{rows: 16 * ceilDiv(max(a.s, a.t), 16), steps: ceilDiv(p.n, 16)}
@@ -92,12 +72,41 @@ func planAttentionGrad(p *problem, ctx *kernel.Context) (*gradPlan, *plan, error
 	at.ds = at.probs + at.rows*at.pitch*2
 	at.shared = at.ds + at.rows*at.pitch*2
 	if at.shared > ctx.Target.SharedBlock {
-		return nil, nil, fmt.Errorf("%d bytes of shared memory, a block has %d", at.shared, ctx.Target.SharedBlock)
+		return nil, fmt.Errorf("attention: %d bytes of shared memory, a block has %d", at.shared, ctx.Target.SharedBlock)
 	}
 	if a.mask != nil {
 		at.mask = pl.Input(a.mask.value)
 	}
-	return at, pl, pl.close(p)
+	return &attendedGrad{attended{p: p, plan: pl, ctx: ctx}, at}, pl.close(p)
+}
+
+// Choose implements kernel.Kernel.
+func (a *attendedGrad) Choose() (kernel.Choice, error) {
+	c := kernel.Choice{Schedule: a.at}
+	if n := a.p.batches(); n < a.ctx.Target.SMs {
+		c.Reason = fmt.Sprintf("a block for each of %d heads", n)
+	}
+	return c, nil
+}
+
+// Spec implements kernel.Kernel.
+func (a *attendedGrad) Spec(kernel.Choice) (*kernel.Spec, error) {
+	p, at := a.p, a.at
+	return &kernel.Spec{
+		Stem:     stem(p),
+		Family:   ir.FamilyContraction,
+		Grid:     [3]int{p.batches(), 1, 1},
+		Block:    [3]int{at.threads(), 1, 1},
+		Shared:   at.shared,
+		Operands: a.plan.Operands,
+		Emit: func(k *ptx.Kernel, params []ptx.Sym) {
+			g := &gen{asm: asm{k}, p: p, s: at.Schedule, t: a.ctx.Target, plan: a.plan, params: params}
+			g.emitAttentionGrad(at)
+		},
+		MACs:     p.region.MACs(),
+		Schedule: at.String(),
+		Note:     fmt.Sprintf("AttentionGrad s=%d t=%d d=%d dv=%d heads=%d", p.attn.s, p.attn.t, p.attn.d, layout.Size(p.attn.v.col), p.batches()),
+	}, nil
 }
 
 func (at *gradPlan) tileBytes() int { return at.rows * at.BN * 2 }

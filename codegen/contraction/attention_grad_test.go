@@ -79,7 +79,7 @@ func TestAttentionGradEqualsTheReference(t *testing.T) {
 				b := newRegion(t)
 				c.region(b)
 				c.rounded(b)
-				b.Check(Lower, sm121(t))
+				b.Check(Family.Lower, sm121(t))
 				assemble(t, b.Node, i)
 			})
 		}
@@ -100,7 +100,7 @@ func TestMaskedQueriesHaveNoGradient(t *testing.T) {
 	}
 	v := b.Node.Inputs[4]
 	b.Data[v] = ir.FromFloats(v.Type, mask)
-	spec := b.Check(Lower, sm121(t))
+	spec := b.Check(Family.Lower, sm121(t))
 	out := kerneltest.Run(t, spec, sm121(t).Target, b.Data)[b.Node.Outputs[0]].Floats()
 	require.Zero(t, norm(out[5*16:6*16]), "dq of a query without keys")
 	require.Zero(t, norm(out[40*16:(40+30)*16]), "dk of hidden keys")

@@ -10,6 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
 )
 
 // attnPlan is how the attention of BM rows of q of one head is computed: walking over T in tiles of BK with the running maximum and sum of
@@ -116,74 +117,79 @@ func (at *attnPlan) shared(p *problem) int {
 	return max(at.probs+at.probsBytes(p), at.stagingBytes()) + 16
 }
 
-// planAttention chooses the warps of least estimated time.
-func planAttention(p *problem, ctx *kernel.Context) (*attnPlan, *plan, *cost.Work, error) {
-	pl := start(p, ctx)
-	q, k, v, mask := pl.Input(p.a.value), pl.Input(p.b.value), pl.Input(p.attn.v.value), 0
+// attended is the kernel of an attention, whose warps are open.
+type attended struct {
+	p          *problem
+	plan       *plan
+	ctx        *kernel.Context
+	q, k, v, m int // parameters, m of the mask
+}
+
+func newAttention(p *problem, ctx *kernel.Context) (*attended, error) {
+	a := &attended{p: p, plan: start(p, ctx), ctx: ctx}
+	a.q, a.k, a.v = a.plan.Input(p.a.value), a.plan.Input(p.b.value), a.plan.Input(p.attn.v.value)
 	if p.attn.mask != nil {
-		mask = pl.Input(p.attn.mask.value)
+		a.m = a.plan.Input(p.attn.mask.value)
 	}
-	if err := pl.close(p); err != nil {
-		return nil, nil, nil, err
-	}
-	var best *attnPlan
-	var work *cost.Work
-	m, least, shared := cost.Of(ctx.Target), math.Inf(1), 0
+	return a, a.plan.close(p)
+}
+
+// Signature implements kernel.Kernel: nobody else chooses yet.
+func (a *attended) Signature() string { return "" }
+
+// Key implements kernel.Kernel: there are few to choose from.
+func (a *attended) Key() string { return "" }
+
+// Parse implements kernel.Kernel.
+func (a *attended) Parse(string) (kernel.Choice, error) { return a.Choose() }
+
+// Plans implements kernel.Kernel.
+func (a *attended) Plans(kernel.Choice) ([]kernel.Plan, error) { return nil, nil }
+
+// Choose implements kernel.Kernel: the warps of least estimated time.
+func (a *attended) Choose() (kernel.Choice, error) {
+	var best kernel.Choice
+	p, m, least, shared := a.p, cost.Of(a.ctx.Target), math.Inf(1), 0
 	for warpsM := 4; warpsM > 0; warpsM /= 2 {
 		for warpsN := 1; warpsN <= 4; warpsN *= 2 {
-			at := p.attnKernel(ctx, warpsM, warpsN)
-			if shared = at.shared(p); shared > ctx.Target.SharedBlock || warpsN > 1 && at.columnsWarp() < p.leastColumns() {
+			at := p.attnKernel(a.ctx, warpsM, warpsN)
+			if shared = at.shared(p); shared > a.ctx.Target.SharedBlock || warpsN > 1 && at.columnsWarp() < p.leastColumns() {
 				continue
 			}
-			at.qParam, at.kParam, at.vParam, at.mask = q, k, v, mask
-			w := at.work(p, pl, m)
+			at.qParam, at.kParam, at.vParam, at.mask = a.q, a.k, a.v, a.m
+			w := at.work(p, a.plan, m)
 			if us := m.Estimate(w).US; us < least {
-				best, work, least = at, w, us
+				best, least = kernel.Choice{Schedule: at, Work: w}, us
 			}
 		}
 	}
-	if best == nil {
-		return nil, nil, nil, fmt.Errorf("%d bytes of shared memory, a block has %d", shared, ctx.Target.SharedBlock)
+	if best.Schedule == nil {
+		return best, fmt.Errorf("attention: %d bytes of shared memory, a block has %d", shared, a.ctx.Target.SharedBlock)
 	}
-	return best, pl, work, nil
+	if b := best.Schedule.(*attnPlan).blocks(p); b < a.ctx.Target.SMs {
+		best.Reason = fmt.Sprintf("%d blocks: %d heads of %d rows", b, p.batches(), p.m)
+	}
+	return best, nil
 }
 
-func powerOfTwo(x, least int) int {
-	n := least
-	for n < x {
-		n *= 2
-	}
-	return n
-}
-
-func lowerAttention(p *problem, ctx *kernel.Context) (*kernel.Spec, error) {
-	if p.attn.dy != nil {
-		return lowerAttentionGrad(p, ctx)
-	}
-	at, pl, work, err := planAttention(p, ctx)
-	if err != nil {
-		return nil, err
-	}
-	spec := &kernel.Spec{
+// Spec implements kernel.Kernel.
+func (a *attended) Spec(c kernel.Choice) (*kernel.Spec, error) {
+	p, at := a.p, c.Schedule.(*attnPlan)
+	return &kernel.Spec{
 		Stem:     stem(p),
-		Family:   "contraction",
+		Family:   ir.FamilyContraction,
 		Grid:     [3]int{at.blocks(p), 1, 1},
 		Block:    [3]int{at.threads(), 1, 1},
 		Shared:   at.shared(p),
-		Operands: pl.Operands,
+		Operands: a.plan.Operands,
 		Emit: func(k *ptx.Kernel, params []ptx.Sym) {
-			g := &gen{asm: asm{k}, p: p, s: at.Schedule, t: ctx.Target, plan: pl, params: params}
+			g := &gen{asm: asm{k}, p: p, s: at.Schedule, t: a.ctx.Target, plan: a.plan, params: params}
 			g.emitAttention(at)
 		},
 		MACs:     p.region.MACs(),
-		Work:     work,
 		Schedule: at.String(),
 		Note:     fmt.Sprintf("Attention s=%d t=%d d=%d dv=%d heads=%d", p.m, p.k, p.attn.d, p.n, p.batches()),
-	}
-	if b := at.blocks(p); b < ctx.Target.SMs {
-		spec.Reason = fmt.Sprintf("%d blocks: %d heads of %d rows", b, p.batches(), p.m)
-	}
-	return spec, nil
+	}, nil
 }
 
 // work is what the launch does, on average over its blocks: a warp's instructions are counted in the code.
@@ -294,4 +300,12 @@ func wavefronts(in *ptx.Instr) float64 {
 		return 1
 	}
 	return 0
+}
+
+func powerOfTwo(x, least int) int {
+	n := least
+	for n < x {
+		n *= 2
+	}
+	return n
 }

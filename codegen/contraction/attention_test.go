@@ -67,7 +67,7 @@ func TestAttentionEqualsTheReference(t *testing.T) {
 				if d == f16 {
 					b.Limits[f16] = 6e-4 // probabilities are rounded to f16
 				}
-				b.Check(Lower, sm121(t))
+				b.Check(Family.Lower, sm121(t))
 				assemble(t, b.Node, i)
 			})
 		}
@@ -89,6 +89,6 @@ func TestMaskedTiles(t *testing.T) {
 		v := b.Node.Inputs[3]
 		b.Data[v] = ir.FromFloats(v.Type, mask)
 		b.Limits[f16] = 6e-4
-		b.Check(Lower, sm121(t))
+		b.Check(Family.Lower, sm121(t))
 	}
 }

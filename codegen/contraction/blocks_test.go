@@ -19,7 +19,7 @@ import (
 func checkBlocks(t *testing.T, b *kerneltest.Region) *kernel.Spec {
 	t.Helper()
 	ctx := sm121(t)
-	spec := b.Check(Lower, ctx)
+	spec := b.Check(Family.Lower, ctx)
 	if !testing.Short() {
 		kerneltest.Assemble(t, spec, ctx.Target)
 	}
@@ -135,22 +135,22 @@ func TestBlocksRefused(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			b := newRegion(t)
 			build(b)
-			_, err := Lower(b.Node, sm121(t))
+			_, err := Family.Lower(b.Node, sm121(t))
 			require.ErrorContains(t, err, reason)
 		})
 	}
 	b := newRegion(t)
 	b.FinishBlocks(matmul(b, 64), 1)
-	_, err := Lower(b.Node, sm121(t))
+	_, err := Family.Lower(b.Node, sm121(t))
 	require.NoError(t, err)
 	for _, name := range []string{"sm_90", "sm_80"} {
 		tgt, err := target.Lookup(name)
 		require.NoError(t, err)
-		_, err = Lower(b.Node, &kernel.Context{Target: tgt})
+		_, err = Family.Lower(b.Node, &kernel.Context{Target: tgt})
 		require.ErrorContains(t, err, name+" has no conversion to e2m1")
 	}
 	ctx := sm121(t)
 	ctx.Align = func(*ir.Value) int { return 4 }
-	_, err = Lower(b.Node, ctx)
+	_, err = Family.Lower(b.Node, ctx)
 	require.ErrorContains(t, err, "aligned to 4 bytes")
 }

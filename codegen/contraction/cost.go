@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/cost"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -317,8 +317,12 @@ func longestK(p *problem, fit []Schedule) int {
 	return least + least/8
 }
 
-// choose returns the candidate of least estimated time and its work, and a reason if it leaves multiprocessors without a block.
-func choose(p *problem, pl *plan, t *target.Target) (best Schedule, work *cost.Work, reason string, err error) {
+// Choose implements kernel.Kernel: the candidate of least estimated time, with a reason if it leaves multiprocessors without a block.
+func (k *tiled) Choose() (kernel.Choice, error) {
+	p, pl, t := k.p, k.plan, k.ctx.Target
+	var best Schedule
+	var work *cost.Work
+	reason := ""
 	const matters = 1 << 20 // MACs
 	m := cost.Of(t)
 	var refusal error
@@ -356,7 +360,7 @@ func choose(p *problem, pl *plan, t *target.Target) (best Schedule, work *cost.W
 	}
 	switch {
 	case work == nil:
-		return best, nil, "", fmt.Errorf("no schedule fits: %w", refusal)
+		return kernel.Choice{}, fmt.Errorf("no schedule fits: %w", refusal)
 	case work.Blocks >= t.SMs:
 	case p.region.MACs() < matters:
 		reason = fmt.Sprintf("%d blocks: only %d MACs", work.Blocks, p.region.MACs())
@@ -365,5 +369,5 @@ func choose(p *problem, pl *plan, t *target.Target) (best Schedule, work *cost.W
 	default:
 		reason = fmt.Sprintf("%d blocks: %d or more take %.2f times as long", work.Blocks, t.SMs, full/least)
 	}
-	return best, work, reason, nil
+	return kernel.Choice{Schedule: best, Work: work, Reason: reason}, nil
 }

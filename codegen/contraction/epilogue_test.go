@@ -114,7 +114,7 @@ func TestEpilogues(t *testing.T) {
 			t.Run(d.String()+" "+c.name, func(t *testing.T) {
 				b := newRegion(t)
 				b.Finish(b.Cast(c.build(b), d))
-				b.Check(Lower, sm121(t))
+				b.Check(Family.Lower, sm121(t))
 				assemble(t, b.Node, i)
 			})
 		}
@@ -153,7 +153,7 @@ func TestSeveralResults(t *testing.T) {
 			}
 			b.Finish(b.Cast(y, c.first), b.Cast(z, c.second))
 			ctx := sm121(t)
-			spec := b.Check(Lower, ctx)
+			spec := b.Check(Family.Lower, ctx)
 			require.Equal(t, c.split, strings.Contains(spec.Schedule, "splitk"), spec.Schedule)
 			if !testing.Short() {
 				kerneltest.Assemble(t, spec, ctx.Target)
@@ -202,7 +202,7 @@ func TestSumsOfRows(t *testing.T) {
 			s = b.Add("Reshape", ir.Attrs{"shape": []int{c.m / c.part, c.part, c.n}}, s)
 			b.Finish(b.Cast(z, c.first), b.Add("ReduceSum", ir.Attrs{"axes": []int{1}}, s))
 			ctx := sm121(t)
-			spec := b.Check(Lower, ctx)
+			spec := b.Check(Family.Lower, ctx)
 			require.Equal(t, c.split, strings.Contains(spec.Schedule, "splitk"), spec.Schedule)
 			if !testing.Short() {
 				kerneltest.Assemble(t, spec, ctx.Target)

@@ -62,7 +62,7 @@ func TestWeightGradientsEqualTheReference(t *testing.T) {
 			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 				b := newRegion(t)
 				c.region(b)
-				b.Check(Lower, sm121(t))
+				b.Check(Family.Lower, sm121(t))
 			})
 		}
 	}
@@ -74,7 +74,7 @@ func TestWeightGradientsReadNeighbours(t *testing.T) {
 	for i, d := range []ir.DType{f16, bf16, f32} {
 		b := newRegion(t)
 		region := weightGradient{n: 8, h: 16, w: 32, c: 128, out: 16, kh: 3, kw: 3, stride: 1, dilation: 1, pad: 1, group: 1, dtype: d}.region(b)
-		spec, err := Lower(region, sm121(t))
+		spec, err := Family.Lower(region, sm121(t))
 		require.NoError(t, err)
 		require.Contains(t, spec.Schedule, "splitk")
 		require.Greater(t, kerneltest.Inspect(spec).Wide(), 0.9)
@@ -89,7 +89,7 @@ func TestWeightGradientsReadNeighbours(t *testing.T) {
 // leave multiprocessors without one.
 func TestGradientsOfLowRankSplitFurther(t *testing.T) {
 	b := newRegion(t)
-	spec, err := Lower(weightGradient{n: 8, h: 32, w: 64, c: 64, out: 2, kh: 1, kw: 1, stride: 1, dilation: 1, group: 1, dtype: bf16}.region(b), sm121(t))
+	spec, err := Family.Lower(weightGradient{n: 8, h: 32, w: 64, c: 64, out: 2, kh: 1, kw: 1, stride: 1, dilation: 1, group: 1, dtype: bf16}.region(b), sm121(t))
 	require.NoError(t, err)
 	var split int
 	_, err = fmt.Sscanf(spec.Schedule[strings.Index(spec.Schedule, "splitk"):], "splitk=%d", &split)
@@ -144,7 +144,7 @@ func TestRandomVariableConvolutions(t *testing.T) {
 				wt = b.Cast(b.Input(ir.T(d, out*group, c, kh, kw), 0.3, false, false), f32)
 			}
 			b.Finish(b.Cast(b.Add("Conv", attrs, x, wt), d))
-			b.Check(Lower, kerneltest.Target(t, target.Names()[i%3]))
+			b.Check(Family.Lower, kerneltest.Target(t, target.Names()[i%3]))
 		})
 	}
 }

@@ -5,62 +5,61 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Lower turns a region of family contraction into a kernel. Regions it rejects fall back to loop; the error says why.
-func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	return lowered(region, ctx, nil, nil)
+// Family makes the kernels of contractions, attentions among them, and of chains that end in one. Regions it rejects fall
+// back to loop.
+var Family = kernel.Family{Name: ir.FamilyContraction, Analyse: (*Shared)(nil).analyse}
+
+// Family is Family of the entries of a program, whose kernels share weights.
+func (s *Shared) Family() kernel.Family {
+	return kernel.Family{Name: ir.FamilyContraction, Analyse: s.analyse}
 }
 
-// Lower is Lower of a region of the program.
-func (s *Shared) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	return lowered(region, ctx, s, s.choices)
-}
-
-func lowered(region *ir.Node, ctx *kernel.Context, s *Shared, c *Choices) (*kernel.Spec, error) {
+func (s *Shared) analyse(region *ir.Node, ctx *kernel.Context) (kernel.Kernel, error) {
 	p, err := normaliseFor(region, ctx.Target)
 	if err != nil {
-		return nil, fmt.Errorf("contraction: %w", err)
+		return nil, err
 	}
 	if err := ctx.StoresBlocks(p.region); err != nil {
-		return nil, fmt.Errorf("contraction: %w", err)
+		return nil, err
 	}
-	if p.attn != nil {
-		spec, err := lowerAttention(p, ctx)
-		if err != nil {
-			return nil, fmt.Errorf("contraction: attention: %w", err)
-		}
-		return spec, nil
+	switch {
+	case p.attn != nil && p.attn.dy != nil:
+		return newAttentionGrad(p, ctx)
+	case p.attn != nil:
+		return newAttention(p, ctx)
 	}
 	pl, err := newPlan(p, ctx)
 	if err != nil {
-		return nil, fmt.Errorf("contraction: %w", err)
+		return nil, err
 	}
-	pl.share(p, s)
-	signature := p.signature(ctx, region)
-	var sch Schedule
-	var work *cost.Work
-	var reason string
-	switch text := ctx.Chosen(signature); {
-	case text == kernel.Apart && p.prologue != nil:
-		return nil, kernel.ErrApart
-	case text != "":
-		if sch, work, reason, err = chosen(text, p, pl, ctx.Target); err != nil {
-			err = &kernel.ChoiceError{Signature: signature, Schedule: text, Err: err}
-		}
-	default:
-		sch, work, reason, err = c.choose(p, pl, ctx.Target, signature, region)
+	if p.prologue == nil {
+		pl.share(p, s)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("contraction: %w", err)
-	}
-	spec := write(p, pl.at(p, sch), sch, ctx.Target)
-	spec.Work, spec.Reason, spec.Signature = work, reason, signature
-	return spec, nil
+	return &tiled{p, pl, ctx, region}, nil
+}
+
+// tiled is the kernel of a product of tiles, whose schedule is open.
+type tiled struct {
+	p      *problem
+	plan   *plan
+	ctx    *kernel.Context
+	region *ir.Node
+}
+
+// Signature implements kernel.Kernel.
+func (k *tiled) Signature() string {
+	return k.ctx.Signature(k.p.family(), fmt.Sprintf("%s %s", stem(k.p), strings.TrimPrefix(note(k.p), k.p.anchor.Op.Name+" ")), k.region)
+}
+
+// Spec implements kernel.Kernel.
+func (k *tiled) Spec(c kernel.Choice) (*kernel.Spec, error) {
+	s := c.Schedule.(Schedule)
+	return write(k.p, k.plan.at(k.p, s), s, k.ctx.Target), nil
 }
 
 // normaliseFor is the normal form with the numerics of a target.

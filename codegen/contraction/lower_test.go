@@ -35,7 +35,7 @@ func TestConvEqualsTheReference(t *testing.T) {
 			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 				b := newRegion(t)
 				c.region(b)
-				b.Check(Lower, sm121(t))
+				b.Check(Family.Lower, sm121(t))
 			})
 		}
 	}

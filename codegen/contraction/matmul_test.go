@@ -49,7 +49,7 @@ func TestMatMulEqualsTheReference(t *testing.T) {
 			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 				b := newRegion(t)
 				c.region(b)
-				b.Check(Lower, sm121(t))
+				b.Check(Family.Lower, sm121(t))
 			})
 		}
 	}
@@ -151,7 +151,7 @@ func TestBatchedMatMulEqualsTheReference(t *testing.T) {
 			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 				b := newRegion(t)
 				c.region(b)
-				b.Check(Lower, sm121(t))
+				b.Check(Family.Lower, sm121(t))
 			})
 		}
 	}

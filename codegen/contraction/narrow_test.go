@@ -135,11 +135,11 @@ func (c narrowCase) check(t *testing.T, targets ...string) *kernel.Spec {
 			}
 		}
 		if c.round && !ctx.Target.Multiplies("e4m3") {
-			_, err := Lower(region, ctx)
+			_, err := Family.Lower(region, ctx)
 			require.ErrorContains(t, err, "no conversion to e4m3")
 			continue
 		}
-		spec = b.Check(Lower, ctx)
+		spec = b.Check(Family.Lower, ctx)
 		if !testing.Short() && !c.unassembled {
 			kerneltest.Assemble(t, spec, ctx.Target)
 		}
@@ -272,7 +272,7 @@ func TestBlockScaledProducts(t *testing.T) {
 			for _, name := range []string{"sm_90", "sm_80"} {
 				tgt, err := target.Lookup(name)
 				require.NoError(t, err)
-				_, err = Lower(c.region(newRegion(t)), &kernel.Context{Target: tgt})
+				_, err = Family.Lower(c.region(newRegion(t)), &kernel.Context{Target: tgt})
 				require.ErrorContains(t, err, name+" does not multiply e2m1 with block scales")
 			}
 		})
@@ -290,7 +290,7 @@ func TestScalesAreInEveryLaneThatCouldBeRead(t *testing.T) {
 			b := newRegion(t)
 			region := c.region(b)
 			ctx := kerneltest.Target(t, "sm_121")
-			spec, err := Lower(region, ctx)
+			spec, err := Family.Lower(region, ctx)
 			require.NoError(t, err)
 			emit := spec.Emit
 			var want []float64
@@ -332,7 +332,7 @@ func TestNarrowVariables(t *testing.T) {
 			x := b.Cast(b.Input(ir.T(d, 3, 25, 64), 1, false, false), f32)
 			y := b.Cast(b.Input(ir.T(d, shape...), 1, false, false), f32)
 			b.Finish(b.Cast(b.Add("MatMul", ir.Attrs{"transB": transposed}, x, y), f32))
-			b.Check(Lower, sm121(t))
+			b.Check(Family.Lower, sm121(t))
 		}
 	}
 }
@@ -346,7 +346,7 @@ func TestNaNTravels(t *testing.T) {
 		region := narrowCase{a: e4m3, b: e4m3, out: e4m3, m: 20, k: 64, n: 32}.region(b)
 		b.Data[region.Inputs[0]].Data[3*64+5] = 0x7f
 		b.Data[region.Inputs[0]].Data[4*64+17] = 0xff
-		spec, err := Lower(region, &kernel.Context{Target: tgt})
+		spec, err := Family.Lower(region, &kernel.Context{Target: tgt})
 		require.NoError(t, err)
 		for i, x := range kerneltest.Run(t, spec, tgt, b.Data)[region.Outputs[0]].Floats() {
 			require.Equal(t, i/32 == 3 || i/32 == 4, math.IsNaN(x), "%s element %d", name, i)
@@ -361,13 +361,11 @@ func TestWarpsTakeATermEach(t *testing.T) {
 		size := narrowCase{a: e4m3, b: e4m3, out: f16, h: 80, w: 40, c: c.k, co: 24, window: 1, stride: 1, group: 1, unassembled: true}
 		lowered := func(c narrowCase) (p *problem, s Schedule, us float64) {
 			region, ctx := c.region(newRegion(t)), sm121(t)
-			p, err := normalise(region)
+			k, err := Family.Analyse(region, ctx)
 			require.NoError(t, err)
-			pl, err := newPlan(p, ctx)
+			own, err := k.Choose()
 			require.NoError(t, err)
-			s, w, _, err := choose(p, pl, ctx.Target)
-			require.NoError(t, err)
-			return p, s, cost.Of(ctx.Target).Estimate(w).US
+			return k.(*tiled).p, own.Schedule.(Schedule), cost.Of(ctx.Target).Estimate(own.Work).US
 		}
 		_, _, one := lowered(size)
 		size.b, size.split = f16, true
@@ -400,7 +398,7 @@ func TestNarrowInstructions(t *testing.T) {
 		c.m, c.k, c.n = 64, 256, 64
 		tgt, err := target.Lookup(c.target)
 		require.NoError(t, err)
-		spec, err := Lower(c.region(newRegion(t)), &kernel.Context{Target: tgt})
+		spec, err := Family.Lower(c.region(newRegion(t)), &kernel.Context{Target: tgt})
 		require.NoError(t, err)
 		text := spec.Build(tgt, "k").String()
 		require.Contains(t, text, c.want, c.types())
@@ -416,7 +414,7 @@ func TestNarrowInstructions(t *testing.T) {
 func TestStoresOfBytes(t *testing.T) {
 	for n, want := range map[int]string{64: "st.global.v4.b32", 40: "st.global.v2.b32", 36: "st.global.u8"} {
 		ctx := sm121(t)
-		spec, err := Lower(narrowCase{a: e4m3, b: e4m3, out: e4m3, m: 64, k: 256, n: n}.region(newRegion(t)), ctx)
+		spec, err := Family.Lower(narrowCase{a: e4m3, b: e4m3, out: e4m3, m: 64, k: 256, n: n}.region(newRegion(t)), ctx)
 		require.NoError(t, err)
 		text := spec.Build(ctx.Target, "k").String()
 		for _, op := range []string{"st.global.v4.b32", "st.global.v2.b32", "st.global.u8"} {
@@ -429,7 +427,7 @@ func TestStoresOfBytes(t *testing.T) {
 func TestPackedSizes(t *testing.T) {
 	for d, want := range map[ir.DType]float64{f16: 16, e4m3: 8, ir.Float6E3M2: 6, e2m1: 4.5} {
 		ctx := sm121(t)
-		spec, err := Lower(narrowCase{a: f16, b: d, out: f16, m: 64, k: 1024, n: 256}.region(newRegion(t)), ctx)
+		spec, err := Family.Lower(narrowCase{a: f16, b: d, out: f16, m: 64, k: 1024, n: 256}.region(newRegion(t)), ctx)
 		require.NoError(t, err)
 		for _, o := range spec.Operands {
 			if o.Const != nil {
@@ -467,7 +465,7 @@ func TestNarrowRefusals(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(reason, " ", "_"), func(t *testing.T) {
 			b := newRegion(t)
-			_, err := Lower(b.Finish(build(b)), sm121(t))
+			_, err := Family.Lower(b.Finish(build(b)), sm121(t))
 			require.ErrorContains(t, err, reason)
 		})
 	}

@@ -115,7 +115,7 @@ func TestPartialSumsAreThoseOfAll(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			b := newRegion(t)
 			region := c.region(b)
-			spec := b.Check(Lower, ctx)
+			spec := b.Check(Family.Lower, ctx)
 			kerneltest.Assemble(t, spec, ctx.Target)
 			p, err := normaliseFor(region, ctx.Target)
 			require.NoError(t, err)

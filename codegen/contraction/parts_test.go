@@ -53,7 +53,7 @@ func TestSumsInParts(t *testing.T) {
 			}
 			ran++
 			t.Run(fmt.Sprint(c.types(), " ", s), func(t *testing.T) {
-				spec, err := Lower(region, ctx)
+				spec, err := Family.Lower(region, ctx)
 				require.NoError(t, err)
 				require.Equal(t, s.String(), spec.Schedule)
 				b.CheckSpec(spec, ctx.Target)
@@ -76,7 +76,7 @@ func TestPartsThatCannotBe(t *testing.T) {
 	} {
 		ctx := sm121(t)
 		ctx.Choices = kerneltest.Fixed(text)
-		_, err := Lower(gemmCase{m: 256, k: 256, n: 256, dtype: f16}.region(newRegion(t)), ctx)
+		_, err := Family.Lower(gemmCase{m: 256, k: 256, n: 256, dtype: f16}.region(newRegion(t)), ctx)
 		require.ErrorContains(t, err, reason, text)
 	}
 }

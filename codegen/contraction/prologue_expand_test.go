@@ -86,7 +86,7 @@ func TestInvertedResidualsEqualTheReference(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %+v", target, c), func(t *testing.T) {
 				b := c.region(t)
 				ctx := kerneltest.Target(t, target)
-				spec := b.Check(Lower, ctx)
+				spec := b.Check(Family.Lower, ctx)
 				require.Equal(t, ir.FamilyChain, spec.Family)
 				t.Log(spec.Schedule)
 				kerneltest.Assemble(t, spec, ctx.Target)
@@ -160,7 +160,7 @@ func TestWhatNoExpansionComputesIsRefused(t *testing.T) {
 	} {
 		c := good
 		edit(&c)
-		_, err := Lower(c.region(t).Node, sm121(t))
+		_, err := Family.Lower(c.region(t).Node, sm121(t))
 		require.ErrorContains(t, err, reason)
 	}
 }

@@ -77,7 +77,7 @@ func TestProductsInFrontOfAProductEqualTheReference(t *testing.T) {
 				}
 				b := c.region(t)
 				ctx := kerneltest.Target(t, target)
-				spec := b.Check(Lower, ctx)
+				spec := b.Check(Family.Lower, ctx)
 				require.Equal(t, ir.FamilyChain, spec.Family)
 				t.Log(spec.Schedule, spec.Grid, spec.Shared)
 				kerneltest.Assemble(t, spec, ctx.Target)
@@ -153,7 +153,7 @@ func TestWhatNoProductInFrontComputesIsRefused(t *testing.T) {
 		"multiplies variables":                variable(t),
 		"no schedule fits":                    productCase{m: 32, c: 4096, k: 64, n: 64, op: "Relu", x: f16, w: f16, a: f16, weights: f16}.region(t).Node, // rows that fill shared memory
 	} {
-		_, err := Lower(n, sm121(t))
+		_, err := Family.Lower(n, sm121(t))
 		require.ErrorContains(t, err, why)
 	}
 }

@@ -73,7 +73,7 @@ func TestRowsInFrontOfAProductEqualTheReference(t *testing.T) {
 				}
 				b := c.region(t)
 				ctx := kerneltest.Target(t, target)
-				spec := b.Check(Lower, ctx)
+				spec := b.Check(Family.Lower, ctx)
 				require.Equal(t, ir.FamilyChain, spec.Family)
 				kerneltest.Assemble(t, spec, ctx.Target)
 			})
@@ -122,7 +122,7 @@ func TestWindowsInFrontOfAProductEqualTheReference(t *testing.T) {
 				}
 				b := c.region(t)
 				ctx := kerneltest.Target(t, target)
-				kerneltest.Assemble(t, b.Check(Lower, ctx), ctx.Target)
+				kerneltest.Assemble(t, b.Check(Family.Lower, ctx), ctx.Target)
 			})
 		}
 	}
@@ -195,14 +195,14 @@ func everySchedule(t *testing.T, b *kerneltest.Region, ctx *kernel.Context) {
 }
 
 func TestWhatNoPrologueComputesIsRefused(t *testing.T) {
-	_, err := Lower(rowsCase{op: "LayerNorm", m: 5, k: 33, n: 8, x: f32, a: f16, w: f16}.region(t).Node, sm121(t))
+	_, err := Family.Lower(rowsCase{op: "LayerNorm", m: 5, k: 33, n: 8, x: f32, a: f16, w: f16}.region(t).Node, sm121(t))
 	require.ErrorContains(t, err, "not whole words")
 	for want, c := range map[string]headsCase{
 		"heads of e4m3":               {h: 2, s: 5, d: 16, n: 8, x: f16, a: e4m3, w: e4m3},
 		"heads of 12 elements of f16": {h: 2, s: 5, d: 12, n: 8, x: f16, a: f16, w: f16},
 		"a head of 1000 keys":         {h: 2, s: 5, t: 1000, d: 64, n: 8, x: f16, a: f16, w: f16},
 	} {
-		_, err := Lower(c.region(t).Node, sm121(t))
+		_, err := Family.Lower(c.region(t).Node, sm121(t))
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -274,7 +274,7 @@ func TestHeadsInFrontOfAProductEqualTheReference(t *testing.T) {
 				b := c.region(t)
 				b.Limits[f16] = 6e-4 // probabilities are rounded to f16
 				ctx := kerneltest.Target(t, target)
-				spec := b.Check(Lower, ctx)
+				spec := b.Check(Family.Lower, ctx)
 				require.Equal(t, ir.FamilyChain, spec.Family)
 				t.Log(spec.Schedule)
 				kerneltest.Assemble(t, spec, ctx.Target)
@@ -307,16 +307,17 @@ func TestHeadsChangeNoBit(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			ctx, b := sm121(t), c.region(t)
-			p, err := normaliseFor(b.Node, ctx.Target)
+			k, err := Family.Analyse(b.Node, ctx)
 			require.NoError(t, err)
-			pl, err := newPlan(p, ctx)
+			own, err := k.Choose()
 			require.NoError(t, err)
-			s, _, _, err := choose(p, pl, ctx.Target)
+			s := own.Schedule.(Schedule)
+			spec, err := k.Spec(own)
 			require.NoError(t, err)
-			one := kerneltest.Run(t, write(p, pl.at(p, s), s, ctx.Target), ctx.Target, b.Data)
+			one := kerneltest.Run(t, spec, ctx.Target, b.Data)
 
 			parts := b.Node.Parts()
-			first, err := Lower(parts[0], ctx)
+			first, err := Family.Lower(parts[0], ctx)
 			require.NoError(t, err)
 			data := maps.Clone(b.Data)
 			maps.Copy(data, kerneltest.Run(t, first, ctx.Target, data))

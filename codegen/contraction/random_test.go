@@ -45,7 +45,7 @@ func TestRandomConvolutions(t *testing.T) {
 			wt := b.Cast(b.Input(ir.T(d, out, c/group, kh, kw), 0.1, true, members > 0), f32)
 			y := b.Add("Conv", attrs, x, wt, b.Input(ir.T(f32, out), 1, true, members > 0))
 			b.Finish(b.Cast(y, d))
-			b.Check(Lower, kerneltest.Target(t, tgtName))
+			b.Check(Family.Lower, kerneltest.Target(t, tgtName))
 		})
 	}
 }
@@ -62,7 +62,7 @@ func TestUnalignedOperands(t *testing.T) {
 				}
 				return 256
 			}
-			spec, err := Lower(region, ctx)
+			spec, err := Family.Lower(region, ctx)
 			require.NoError(t, err)
 			l := kerneltest.Inspect(spec)
 			require.Less(t, l.Wide(), 0.9, "%v aligned to %d", d, align)
@@ -77,7 +77,7 @@ func TestUnalignedOutput(t *testing.T) {
 		b, ctx := newRegion(t), sm121(t)
 		region := gemmCase{m: 30, k: 64, n: 40, dtype: d}.region(b)
 		count := func() int {
-			spec, err := Lower(region, ctx)
+			spec, err := Family.Lower(region, ctx)
 			require.NoError(t, err)
 			b.CheckSpec(spec, ctx.Target)
 			return strings.Count(spec.Build(ctx.Target, "k").String(), "st.global.v4")
@@ -126,7 +126,7 @@ func TestSplitsThatPay(t *testing.T) {
 		splits bool
 	}{{1536, 384, true}, {384, 384, false}} {
 		b, ctx := newRegion(t), sm121(t)
-		spec, err := Lower(gemmCase{m: 25, k: c.k, n: c.n, dtype: f16}.region(b), ctx)
+		spec, err := Family.Lower(gemmCase{m: 25, k: c.k, n: c.n, dtype: f16}.region(b), ctx)
 		require.NoError(t, err)
 		require.Equal(t, c.splits, strings.Contains(spec.Schedule, "splitk"), spec.Schedule)
 		require.Equal(t, spec.Grid[0] < ctx.Target.SMs, strings.Contains(spec.Reason, "times as long"), "%s: %s", spec.Schedule, spec.Reason)
@@ -179,7 +179,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newRegion(t)
 			region := b.Finish(c.build(b))
-			_, err := Lower(region, sm121(t))
+			_, err := Family.Lower(region, sm121(t))
 			require.ErrorContains(t, err, c.reason)
 		})
 	}

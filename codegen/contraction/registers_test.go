@@ -42,7 +42,7 @@ func TestRegistersAreEstimated(t *testing.T) {
 				ctx := sm121(t)
 				ctx.Choices = kerneltest.Fixed(text)
 				region := c.region(newRegion(t))
-				spec, err := Lower(region, ctx)
+				spec, err := Family.Lower(region, ctx)
 				if err != nil {
 					t.Skip(err)
 				}

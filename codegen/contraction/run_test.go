@@ -38,7 +38,7 @@ func assemble(t *testing.T, region *ir.Node, i int) {
 	}
 	for _, name := range names {
 		ctx := kerneltest.Target(t, name)
-		spec, err := Lower(region, ctx)
+		spec, err := Family.Lower(region, ctx)
 		require.NoError(t, err)
 		kerneltest.Assemble(t, spec, ctx.Target)
 	}

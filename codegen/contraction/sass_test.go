@@ -42,7 +42,7 @@ func TestMachineCode(t *testing.T) {
 	} {
 		t.Run(c.types(), func(t *testing.T) {
 			ctx := sm121(t)
-			spec, err := Lower(c.region(newRegion(t)), ctx)
+			spec, err := Family.Lower(c.region(newRegion(t)), ctx)
 			require.NoError(t, err)
 			out, err := tool.Assemble(context.Background(), spec.Build(ctx.Target, "k").String(), ctx.Target.Name)
 			require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestNarrowKernelsDeserveAGPU(t *testing.T) {
 				c.residual = types.out
 			}
 			ctx := sm121(t)
-			spec, err := Lower(c.region(newRegion(t)), ctx)
+			spec, err := Family.Lower(c.region(newRegion(t)), ctx)
 			require.NoError(t, err)
 			if (i+j)%3 == 0 || fulltest.Runs(t.Name()) {
 				kerneltest.Assemble(t, spec, ctx.Target)

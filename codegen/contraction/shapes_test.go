@@ -53,7 +53,7 @@ func TestKernelsDeserveAGPU(t *testing.T) {
 		for _, name := range target.Names() {
 			tgt, err := target.Lookup(name)
 			require.NoError(t, err)
-			spec, err := Lower(region, &kernel.Context{Target: tgt})
+			spec, err := Family.Lower(region, &kernel.Context{Target: tgt})
 			require.NoError(t, err)
 			if tgt == target.Default() || fulltest.Runs(t.Name()) {
 				kerneltest.Assemble(t, spec, tgt)

@@ -60,7 +60,7 @@ func TestSnapshots(t *testing.T) {
 	}
 	for _, d := range bothTypes {
 		ctx := sm121(t)
-		spec, err := Lower(attentionCase{h: 1, hk: 1, s: 16, t: 32, d: 16, dv: 16, dtype: d}.region(newRegion(t)), ctx)
+		spec, err := Family.Lower(attentionCase{h: 1, hk: 1, s: 16, t: 32, d: 16, dv: 16, dtype: d}.region(newRegion(t)), ctx)
 		require.NoError(t, err)
 		kerneltest.Snapshot(t, "attention_"+d.String(), spec, ctx.Target, loop, *update)
 	}
@@ -101,7 +101,7 @@ func TestSnapshots_OfChains(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := sm121(t)
-			spec, err := Lower(n, ctx)
+			spec, err := Family.Lower(n, ctx)
 			require.NoError(t, err)
 			kerneltest.Snapshot(t, name, spec, ctx.Target, ".visible", *update)
 		})

@@ -10,7 +10,6 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
-	"github.com/spark-compile/spark-compile/ir"
 )
 
 const wantForm = "want a form like 64x64x32 stages=3 warps=2x2 splitk=4"
@@ -83,80 +82,60 @@ func powersOfTwo(list ...int) bool {
 // idles reports whether the last stage would never be filled.
 func (s Schedule) idles(p *problem) bool { return s.Stages > max(3, s.chunksPerSplit(p)+1) }
 
-// chosen is the schedule that was chosen from outside, and its work.
-func chosen(text string, p *problem, pl *plan, t *target.Target) (s Schedule, w *cost.Work, reason string, err error) {
-	if s, err = parseSchedule(text); err != nil {
-		return s, nil, "", err
+// Parse implements kernel.Kernel.
+func (k *tiled) Parse(text string) (kernel.Choice, error) {
+	s, err := parseSchedule(text)
+	if err == nil {
+		err = s.suits(k.p, k.plan, k.ctx.Target)
 	}
-	if err = s.suits(p, pl, t); err != nil {
-		return s, nil, "", err
+	if err != nil {
+		return kernel.Choice{}, err
 	}
 	same := func(x Schedule) bool {
 		x.Parts = x.parts()
 		return x == s
 	}
-	if list := p.lists(); list != nil && !slices.ContainsFunc(list(), same) {
-		return s, nil, "", errors.New("it is none of those that such a kernel can have")
+	if list := k.p.lists(); list != nil && !slices.ContainsFunc(list(), same) {
+		return kernel.Choice{}, errors.New("it is none of those that such a kernel can have")
 	}
-	w = s.work(p, pl, cost.Of(t))
-	if w.Blocks < t.SMs {
-		reason = fmt.Sprintf("%d blocks: tuned", w.Blocks)
+	c := kernel.Choice{Schedule: s, Work: s.work(k.p, k.plan, cost.Of(k.ctx.Target))}
+	if c.Work.Blocks < k.ctx.Target.SMs {
+		c.Reason = fmt.Sprintf("%d blocks: tuned", c.Work.Blocks)
 	}
-	return s, w, reason, nil
+	return c, nil
 }
 
-// signature names the kernel of a region for those who choose its schedule.
-func (p *problem) signature(ctx *kernel.Context, region *ir.Node) string {
-	return ctx.Signature(p.family(), fmt.Sprintf("%s %s", stem(p), strings.TrimPrefix(note(p), p.anchor.Op.Name+" ")), region)
-}
-
-// Space lists the schedules that the kernel of a region may have: many more than Lower weighs. It is nil where there is no choice.
-func Space(region *ir.Node, ctx *kernel.Context) (*kernel.Space, error) {
-	p, err := normaliseFor(region, ctx.Target)
-	if err != nil || p.attn != nil {
-		return nil, err
-	}
-	pl, err := newPlan(p, ctx)
-	if err != nil {
-		return nil, err
-	}
-	own, _, _, err := choose(p, pl, ctx.Target)
-	if err != nil {
-		return nil, err
-	}
+// Plans implements kernel.Kernel: many more than Choose weighs.
+func (k *tiled) Plans(c kernel.Choice) (plans []kernel.Plan, err error) {
+	p, pl, t, own := k.p, k.plan, k.ctx.Target, c.Schedule.(Schedule)
 	var usual []Schedule
 	for _, s := range candidates(p) {
-		if s.valid(p, ctx.Target) == nil && pl.fits(s) == nil {
+		if s.valid(p, t) == nil && pl.fits(s) == nil {
 			usual = append(usual, s)
 		}
 	}
-	longest, m := longestK(p, usual), cost.Of(ctx.Target)
-	out := &kernel.Space{Signature: p.signature(ctx, region), Default: own.String()}
+	longest, m := longestK(p, usual), cost.Of(t)
 	add := func(s Schedule) {
-		if s.chunks(p)*s.BK <= longest {
-			out.Plans = append(out.Plans, kernel.Plan{At: s.coordinates(), US: m.Estimate(s.work(p, pl, m)).US})
+		if s.suits(p, pl, t) == nil && s.chunks(p)*s.BK <= longest {
+			plans = append(plans, kernel.Plan{At: s.coordinates(), US: m.Estimate(s.work(p, pl, m)).US})
 		}
 	}
-	if p.lists() != nil {
+	if p.lists() == nil {
+		p.enumerate(add, append(usual, own))
+	} else {
 		seen := map[Schedule]bool{}
 		for _, s := range usual {
-			if !seen[s] && s.suits(p, pl, ctx.Target) == nil {
+			if !seen[s] {
 				seen[s] = true
 				add(s)
 			}
 		}
-	} else {
-		p.enumerate(func(s Schedule) {
-			if s.suits(p, pl, ctx.Target) == nil {
-				add(s)
-			}
-		}, append(usual, own))
 	}
-	out.Within(own.coordinates())
-	for i := range out.Plans {
-		out.Plans[i].Schedule = at(out.Plans[i].At).String()
+	plans = kernel.Within(plans, own.coordinates())
+	for i := range plans {
+		plans[i].Schedule = at(plans[i].At).String()
 	}
-	return out, nil
+	return plans, nil
 }
 
 // coordinates are those of a plan: the least decisive last.

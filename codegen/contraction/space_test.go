@@ -30,7 +30,7 @@ func TestPlansComputeTheSame(t *testing.T) {
 			if testing.Short() {
 				some = 3
 			}
-			for _, spec := range b.Plans(Lower, Space, ctx, rng, some) {
+			for _, spec := range b.Plans(Family, ctx, rng, some) {
 				kerneltest.Assemble(t, spec, ctx.Target)
 			}
 		})
@@ -52,7 +52,7 @@ func TestPlansOfChainsComputeTheSame(t *testing.T) {
 			if name == "heads" {
 				b.Limits[f16] = 6e-4 // probabilities are rounded to f16
 			}
-			for _, spec := range b.Plans(Lower, Space, ctx, rng, 5) {
+			for _, spec := range b.Plans(Family, ctx, rng, 5) {
 				kerneltest.Assemble(t, spec, ctx.Target)
 			}
 		})
@@ -65,7 +65,7 @@ func TestASpaceHasMoreThanTheCandidates(t *testing.T) {
 	for _, m := range []int{16, 2048} {
 		b, ctx := newRegion(t), sm121(t)
 		region := gemmCase{m: m, k: 256, n: 512, dtype: f16}.region(b)
-		s, err := Space(region, ctx)
+		s, err := Family.Space(region, ctx)
 		require.NoError(t, err)
 		for _, p := range s.Plans {
 			got, err := parseSchedule(p.Schedule)
@@ -106,7 +106,7 @@ func TestSchedulesFromOutsideThatCannotBe(t *testing.T) {
 			b, ctx := newRegion(t), sm121(t)
 			region := gemmCase{m: 40, k: 256, n: 64, dtype: f16}.region(b)
 			ctx.Choices = kerneltest.Fixed(text)
-			spec, err := Lower(region, ctx)
+			spec, err := Family.Lower(region, ctx)
 			if text == "" {
 				require.NoError(t, err)
 				require.NotEmpty(t, spec.Schedule)
@@ -127,12 +127,11 @@ func TestSignatures(t *testing.T) {
 		b, ctx := newRegion(t), sm121(t)
 		region := c.region(b)
 		ctx.Align = func(v *ir.Value) int {
-			require.False(t, v.IsConst(), "to ask where a constant lies gives it a place")
 			return align
 		}
-		p, err := normaliseFor(region, ctx.Target)
+		k, err := Family.Analyse(region, ctx)
 		require.NoError(t, err)
-		return p.signature(ctx, region)
+		return k.Signature()
 	}
 	base := narrowCase{a: f16, b: f16, out: f16, m: 64, k: 128, n: 64}
 	require.Equal(t, of(base, 256), of(base, 16), "no access is wider than 16 bytes")

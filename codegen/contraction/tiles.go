@@ -100,10 +100,9 @@ func (t *tiles) digest() [sha256.Size]byte {
 // product, by the gradient of its input, which is a product with their transpose, and by the norms of an adapter. Of nil every kernel
 // packs its own.
 type Shared struct {
-	target  *target.Target
-	all     map[[sha256.Size]byte]*sharedWeights // by the tiles of their first reader
-	found   map[string]*tiles                    // by reader
-	choices *Choices
+	target *target.Target
+	all    map[[sha256.Size]byte]*sharedWeights // by the tiles of their first reader
+	found  map[string]*tiles                    // by reader
 }
 
 type sharedWeights struct {
@@ -111,9 +110,9 @@ type sharedWeights struct {
 	readers int
 }
 
-// Share looks through the graphs of a program's entries, whose schedules are remembered.
-func Share(graphs []*ir.Graph, t *target.Target, c *Choices) *Shared {
-	s := &Shared{t, map[[sha256.Size]byte]*sharedWeights{}, map[string]*tiles{}, c}
+// Share looks through the graphs of a program's entries.
+func Share(graphs []*ir.Graph, t *target.Target) *Shared {
+	s := &Shared{t, map[[sha256.Size]byte]*sharedWeights{}, map[string]*tiles{}}
 	for _, g := range graphs {
 		for _, n := range g.Nodes {
 			if !n.IsFamily(ir.FamilyContraction) {

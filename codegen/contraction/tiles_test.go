@@ -139,10 +139,10 @@ func TestBothDirectionsReadTheSameWeights(t *testing.T) {
 					names = slices.DeleteFunc(names, func(name string) bool { return name == "sm_80" })
 				}
 				ctx := kerneltest.Target(t, names[i%len(names)])
-				s := Share([]*ir.Graph{regions[0].Graph.Graph}, ctx.Target, nil)
+				s := Share([]*ir.Graph{regions[0].Graph.Graph}, ctx.Target)
 				var blobs [][]byte
 				for _, b := range regions {
-					spec := b.Check(s.Lower, ctx)
+					spec := b.Check(s.Family().Lower, ctx)
 					kerneltest.Assemble(t, spec, ctx.Target)
 					blobs = append(blobs, constants(spec))
 				}
@@ -169,7 +169,7 @@ func TestEveryScheduleReadsTiles(t *testing.T) {
 		{m: 33, k: 328, n: 72, dtype: f16, weights: e4m3}, {m: 33, k: 328, n: 69, dtype: bf16, weights: e3m2}, {m: 40, k: 200, n: 160, dtype: bf16, weights: e2m1}} {
 		ctx := sm121(t)
 		regions := c.regions(t)
-		share := Share([]*ir.Graph{regions[0].Graph.Graph}, ctx.Target, nil)
+		share := Share([]*ir.Graph{regions[0].Graph.Graph}, ctx.Target)
 		for _, b := range regions {
 			p, err := normaliseFor(b.Node, ctx.Target)
 			require.NoError(t, err)

@@ -110,18 +110,12 @@ type Plan struct {
 // by counts was within 1 % of the least estimate.
 const Slowest = 2
 
-// Within leaves out the plans that are estimated to take more than Slowest times as long as the best, but for the default,
-// whose coordinates are given: plans may get their Schedule later.
-func (s *Space) Within(own []int) {
-	least := s.Plans[0].US
-	for _, p := range s.Plans {
+// Within leaves out the plans that are estimated to take more than Slowest times as long as the best, but for the one at the
+// family's own coordinates. Plans may get their Schedule later.
+func Within(plans []Plan, own []int) []Plan {
+	least := plans[0].US
+	for _, p := range plans {
 		least = min(least, p.US)
 	}
-	kept := s.Plans[:0]
-	for _, p := range s.Plans {
-		if p.US <= Slowest*least || slices.Equal(p.At, own) {
-			kept = append(kept, p)
-		}
-	}
-	s.Plans = kept
+	return slices.DeleteFunc(plans, func(p Plan) bool { return p.US > Slowest*least && !slices.Equal(p.At, own) })
 }

@@ -90,11 +90,11 @@ func (f Fixed) Schedule(string) (string, bool) { return string(f), true }
 
 // Plans lowers plans of a region's space, some of them drawn by chance, compares what each computes with the reference, and wants of each that it is
 // the one that was asked for. It returns the plans.
-func (r *Region) Plans(lower Lowering, space func(*ir.Node, *kernel.Context) (*kernel.Space, error), ctx *kernel.Context, rng *rand.Rand, some int) []*kernel.Spec {
+func (r *Region) Plans(f kernel.Family, ctx *kernel.Context, rng *rand.Rand, some int) []*kernel.Spec {
 	r.t.Helper()
-	s, err := space(r.Node, ctx)
+	s, err := f.Space(r.Node, ctx)
 	require.NoError(r.t, err)
-	own, err := lower(r.Node, ctx)
+	own, err := f.Lower(r.Node, ctx)
 	require.NoError(r.t, err)
 	require.Equal(r.t, own.Signature, s.Signature)
 	texts, defaults := map[string]bool{}, 0
@@ -116,7 +116,7 @@ func (r *Region) Plans(lower Lowering, space func(*ir.Node, *kernel.Context) (*k
 			text = s.Default
 		}
 		in.Choices = Fixed(text)
-		spec, err := lower(r.Node, &in)
+		spec, err := f.Lower(r.Node, &in)
 		require.NoError(r.t, err, text)
 		require.True(r.t, strings.HasPrefix(spec.Schedule, text), "%s became %s", text, spec.Schedule)
 		require.Equal(r.t, s.Signature, spec.Signature)

@@ -1,13 +1,43 @@
 package kerneltest
 
 import (
+	"errors"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
+
+// Lowerings stand in for the families of kernels, by the family of a region.
+type Lowerings map[string]Lowering
+
+// Lower implements codegen.Families.
+func (l Lowerings) Lower(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	return l[n.Region.Family](n, ctx)
+}
+
+// Loop implements codegen.Families.
+func (l Lowerings) Loop(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	return l[ir.FamilyLoop](n, ctx)
+}
+
+// Refusing are families that refuse some regions, which become loops, or the parts of a chain.
+type Refusing struct {
+	codegen.Families
+	Refuses func(n *ir.Node) bool
+}
+
+// Lower implements codegen.Families.
+func (r Refusing) Lower(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	if r.Refuses(n) {
+		return nil, errors.New("not today")
+	}
+	return r.Families.Lower(n, ctx)
+}
 
 // Program makes a program of the graph, whose regions all get a kernel of their own family.
 func (g *Graph) Program(families codegen.Families, tgt *target.Target) (*runtime.Program, *codegen.Result) {

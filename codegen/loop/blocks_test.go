@@ -145,7 +145,7 @@ func TestRowsOfBlocksAreReadOnce(t *testing.T) {
 
 func TestBlocksWantATargetThatConverts(t *testing.T) {
 	for _, name := range []string{"sm_90", "sm_80"} {
-		_, err := Lower(blockProducers()[0].region(t).Node, kerneltest.Target(t, name))
+		_, err := Family.Lower(blockProducers()[0].region(t).Node, kerneltest.Target(t, name))
 		require.ErrorContains(t, err, name+" has no conversion to e2m1")
 	}
 }
@@ -160,7 +160,7 @@ func TestPtxasTakesProducersOfBlocks(t *testing.T) {
 	m := ptx.NewModule(ctx.Target.Name)
 	cases := blockProducers()
 	for i, c := range cases {
-		spec, err := Lower(c.region(t).Node, ctx)
+		spec, err := Family.Lower(c.region(t).Node, ctx)
 		require.NoError(t, err)
 		spec.EmitInto(m, fmt.Sprintf("k%d", i))
 	}

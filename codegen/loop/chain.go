@@ -18,6 +18,7 @@ import (
 // rounded as they are stored, and then its share of the last. So it is for values of few elements that are cheap to compute. Where an element of
 // the last needs the same element alone of the one in front, blocks compute what they need of that one, and none twice.
 type chain struct {
+	node  *ir.Node
 	ctx   *kernel.Context
 	b     *expr.Builder
 	parts []*part
@@ -50,41 +51,43 @@ const (
 	mostEvery = 256 << 10 // bytes that every block reads: at 64 a clock that takes as long as two launches cost
 )
 
-// LowerChain is that of nil Choices.
-func LowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	return (*Choices)(nil).LowerChain(n, ctx)
+// Signature implements kernel.Kernel: nobody else chooses yet.
+func (c *chain) Signature() string { return "" }
+
+// Parse implements kernel.Kernel.
+func (c *chain) Parse(string) (kernel.Choice, error) { return c.Choose() }
+
+// Plans implements kernel.Kernel.
+func (c *chain) Plans(kernel.Choice) ([]kernel.Plan, error) { return nil, nil }
+
+// Key implements kernel.Kernel.
+func (c *chain) Key() string {
+	var k strings.Builder
+	for _, p := range c.parts {
+		fmt.Fprintln(&k, p.kept, p.held, p.Key())
+	}
+	return k.String()
 }
 
-// LowerChain turns a region of family chain into a kernel. Of one that it rejects, the loops become kernels of their own; the error says why.
-func (c *Choices) LowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	spec, err := c.lowerChain(n, ctx)
+// Choose implements kernel.Kernel.
+func (c *chain) Choose() (kernel.Choice, error) {
+	s, work, err := c.choose()
 	if err != nil {
-		return nil, fmt.Errorf("chain %q: %w", n.Name, err)
+		return kernel.Choice{}, err
 	}
-	return spec, nil
+	return kernel.Choice{Schedule: s, Work: work}, nil
 }
 
-func (c *Choices) lowerChain(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	of, err := newChain(n, ctx)
-	if err != nil {
-		return nil, err
-	}
-	s, work, err := c.chooseChain(of, n, ctx)
-	if err != nil {
-		return nil, err
-	}
-	return of.spec(n, s, work), nil
-}
-
-// spec is the kernel of a schedule.
-func (c *chain) spec(n *ir.Node, s *chained, work *cost.Work) *kernel.Spec {
+// Spec implements kernel.Kernel.
+func (c *chain) Spec(choice kernel.Choice) (*kernel.Spec, error) {
+	s := choice.Schedule.(*chained)
 	var stems, notes []string
 	for _, p := range c.parts {
 		stems, notes = append(stems, stem(p.region.Region.Body)), append(notes, note(p.region.Region.Body))
 	}
 	return &kernel.Spec{Stem: strings.Join(stems, "_"), Family: ir.FamilyChain, Grid: [3]int{s.last().blocks, 1, 1}, Block: [3]int{s.threads, 1, 1},
-		Shared: s.shared, MACs: n.MACs(), Note: strings.Join(notes, ", then "), Operands: c.operands(), Schedule: s.String(), Work: work,
-		Emit: func(k *ptx.Kernel, params []ptx.Sym) { c.emit(s, k, params, nil) }}
+		Shared: s.shared, MACs: c.node.MACs(), Note: strings.Join(notes, ", then "), Operands: c.operands(), Schedule: s.String(),
+		Emit: func(k *ptx.Kernel, params []ptx.Sym) { c.emit(s, k, params, nil) }}, nil
 }
 
 // operands are those of all parts.
@@ -92,7 +95,7 @@ func (c *chain) operands() []kernel.Operand { return c.parts[len(c.parts)-1].l.O
 
 func newChain(n *ir.Node, ctx *kernel.Context) (c *chain, err error) {
 	defer lower.Catch(&err)
-	c = &chain{ctx: ctx}
+	c = &chain{node: n, ctx: ctx}
 	parts := n.Parts()
 	read := map[*ir.Value]bool{}
 	for _, m := range parts {
@@ -227,11 +230,11 @@ const mostTurns = 4
 // choose takes the schedule that is estimated to be fastest, one thing after the other, as every candidate is a kernel to count: the last part's
 // schedule in blocks of the usual size, then how many turns that has, then both for similar ones in blocks of other sizes, and for the best of
 // these each of the other parts, step by step.
-func (c *chain) choose(n *ir.Node, ctx *kernel.Context) (best *chained, work *cost.Work, err error) {
-	m, front := cost.Of(ctx.Target), c.parts[:len(c.parts)-1]
+func (c *chain) choose() (best *chained, work *cost.Work, err error) {
+	m, front := cost.Of(c.ctx.Target), c.parts[:len(c.parts)-1]
 	least := math.Inf(1)
 	try := func(s *chained) bool {
-		w := s.work(n, ctx, m)
+		w := s.work(c, m)
 		warm := *w // as it is compared with launches for its parts
 		warm.DRAMBytes = 0
 		us := m.Estimate(&warm).US
@@ -293,8 +296,8 @@ func (s *schedule) similar(o *schedule) bool {
 }
 
 // work counts the kernel of a schedule, and sets its shared memory.
-func (s *chained) work(n *ir.Node, ctx *kernel.Context, m *cost.Machine) *cost.Work {
-	c, err := newChain(n, ctx)
+func (s *chained) work(of *chain, m *cost.Machine) *cost.Work {
+	c, err := newChain(of.node, of.ctx)
 	if err != nil {
 		panic(err) // it was made before
 	}

@@ -159,11 +159,11 @@ func TestChainsOfLoopsEqualTheReference(t *testing.T) {
 		for _, target := range []string{"sm_121", "sm_90", "sm_80"} {
 			t.Run(target+" "+c.name, func(t *testing.T) {
 				b, ctx := c.region(t), kerneltest.Target(t, target)
-				spec := b.Check(LowerChain, ctx)
+				spec := b.Check(Family.Lower, ctx)
 				t.Log(spec.Schedule, spec.Grid, cost.Of(ctx.Target).Estimate(spec.Work))
 				require.Equal(t, ir.FamilyChain, spec.Family)
 				kerneltest.Assemble(t, spec, ctx.Target)
-				again, err := LowerChain(b.Node, ctx)
+				again, err := Family.Lower(b.Node, ctx)
 				require.NoError(t, err)
 				require.Equal(t, spec.Build(ctx.Target, "k").String(), again.Build(ctx.Target, "k").String(), "lowering is not reproducible")
 			})
@@ -178,9 +178,12 @@ func TestChainsOfLoopsChangeNoBit(t *testing.T) {
 			b, ctx := c.region(t), kerneltest.Target(t, "sm_121")
 			lowered, err := newChain(b.Node, ctx)
 			require.NoError(t, err)
-			s, work, err := lowered.choose(b.Node, ctx)
+			own, err := lowered.Choose()
 			require.NoError(t, err)
-			together := kerneltest.Run(t, lowered.spec(b.Node, s, work), ctx.Target, b.Data)
+			s := own.Schedule.(*chained)
+			spec, err := lowered.Spec(own)
+			require.NoError(t, err)
+			together := kerneltest.Run(t, spec, ctx.Target, b.Data)
 			data := maps.Clone(b.Data)
 			for i, part := range b.Node.Parts() {
 				maps.Copy(data, kerneltest.Run(t, alone(t, part, s.parts[i], ctx), ctx.Target, data))
@@ -215,7 +218,7 @@ func alone(t *testing.T, part *ir.Node, s *schedule, ctx *kernel.Context) *kerne
 // TestWeightsOfLaterLoopsAreReadAhead: in front of the wait for the launch in front stand loads of f16 weights that the last loop multiplies.
 func TestWeightsOfLaterLoopsAreReadAhead(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
-	spec, err := LowerChain(chainCases[0].region(t).Node, ctx)
+	spec, err := Family.Lower(chainCases[0].region(t).Node, ctx)
 	require.NoError(t, err)
 	front, _, found := strings.Cut(spec.Build(ctx.Target, "k").String(), "griddepcontrol.wait")
 	require.True(t, found)
@@ -244,13 +247,15 @@ func TestEveryScheduleOfAChainComputesTheSame(t *testing.T) {
 					s.parts = append(s.parts, list[(i+k)%len(list)])
 				}
 				s.parts = append(s.parts, last.schedule)
-				work := s.work(b.Node, ctx, cost.Of(ctx.Target))
+				work := s.work(probe, cost.Of(ctx.Target))
 				if s.shared > maxShared {
 					continue
 				}
 				lowered, err := newChain(b.Node, ctx)
 				require.NoError(t, err)
-				b.CheckSpec(lowered.spec(b.Node, s, work), ctx.Target)
+				spec, err := lowered.Spec(kernel.Choice{Schedule: s, Work: work})
+				require.NoError(t, err)
+				b.CheckSpec(spec, ctx.Target)
 				tried++
 			}
 		}
@@ -263,7 +268,7 @@ func TestChainsThatBlocksCannotComputeAreRefused(t *testing.T) {
 	refused := func(want string, build func(g *kerneltest.Graph) []*kerneltest.Region) {
 		t.Helper()
 		c := chainCase{build: build}
-		_, err := LowerChain(c.region(t).Node, kerneltest.Target(t, "sm_121"))
+		_, err := Family.Lower(c.region(t).Node, kerneltest.Target(t, "sm_121"))
 		require.ErrorContains(t, err, want)
 	}
 	refused("between the loops: at most", func(g *kerneltest.Graph) []*kerneltest.Region {

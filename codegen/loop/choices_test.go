@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 )
 
@@ -17,18 +18,19 @@ func TestWhatIsRememberedIsWhatIsChosen(t *testing.T) {
 	for range 30 {
 		list = append(list, randomRegion(rng))
 	}
-	var c Choices
+	var memo kernel.Memo
+	remembering := kernel.NewFamilies(&memo, Family)
 	for _, target := range []string{"sm_121", "sm_90"} {
 		for _, one := range list {
 			node, ctx := one.region(t).Node, kerneltest.Target(t, target)
-			want, err := Lower(node, ctx)
+			want, err := Family.Lower(node, ctx)
 			if err != nil {
 				continue
 			}
 			text := want.Build(ctx.Target, "k").String()
 			want.Emit = nil
 			for range 2 {
-				got, err := c.Lower(node, ctx)
+				got, err := remembering.Loop(node, ctx)
 				require.NoError(t, err)
 				require.Equal(t, text, got.Build(ctx.Target, "k").String(), one.name)
 				got.Emit = nil
@@ -36,5 +38,5 @@ func TestWhatIsRememberedIsWhatIsChosen(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, len(c.known), len(list))
+	require.Greater(t, memo.Len(), len(list))
 }

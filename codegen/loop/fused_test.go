@@ -105,7 +105,7 @@ func textOf(t *testing.T, c *testCase, align int) (string, *kernel.Spec) {
 	if align > 0 {
 		ctx.Align = func(*ir.Value) int { return align }
 	}
-	spec, err := Lower(c.region(t).Node, ctx)
+	spec, err := Family.Lower(c.region(t).Node, ctx)
 	require.NoError(t, err)
 	return spec.Build(ctx.Target, "k").String(), spec
 }

@@ -69,7 +69,7 @@ func TestIndicesOfLargeTensors(t *testing.T) {
 	for _, c := range large {
 		t.Run(c.name, func(t *testing.T) {
 			region, ctx := declared(t, c.in, c.build), kerneltest.Target(t, "sm_121")
-			_, err := Lower(region, ctx)
+			_, err := Family.Lower(region, ctx)
 			require.NoError(t, err)
 			first, err := newProblem(region, ctx)
 			require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestWhatIsTooLargeIsNamed(t *testing.T) {
 			return r.Add("ArgMax", ir.Attrs{"axis": 0}, r.Add("Reshape", ir.Attrs{"shape": []int{2800000000}}, x[0]))
 		}},
 	} {
-		_, err := Lower(declared(t, []ir.Type{c.in}, c.build), kerneltest.Target(t, "sm_121"))
+		_, err := Family.Lower(declared(t, []ir.Type{c.in}, c.build), kerneltest.Target(t, "sm_121"))
 		require.ErrorContains(t, err, reason)
 	}
 }

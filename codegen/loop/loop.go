@@ -9,29 +9,27 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/lower"
-	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Lower turns a region of any family into a kernel.
-func Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-	return (*Choices)(nil).Lower(region, ctx)
-}
-
-// Lower is the function Lower with what is remembered.
-func (c *Choices) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+// Family makes the kernels of loops, of regions of any family, and of chains of loops.
+var Family = kernel.Family{Name: ir.FamilyLoop, Analyse: func(region *ir.Node, ctx *kernel.Context) (kernel.Kernel, error) {
+	if region.IsFamily(ir.FamilyChain) {
+		return newChain(region, ctx)
+	}
 	explicit, err := region.Explicit()
 	if err != nil {
-		return nil, fmt.Errorf("loop %q: %w", region.Name, err)
+		return nil, err
 	}
-	region = explicit
-	p, err := newProblem(region, ctx)
-	if err != nil {
-		return nil, fmt.Errorf("loop %q: %w", region.Name, err)
-	}
+	return newProblem(explicit, ctx)
+}}
+
+// Spec implements kernel.Kernel.
+func (p *problem) Spec(c kernel.Choice) (*kernel.Spec, error) {
+	region := p.region
 	spec := &kernel.Spec{
-		Stem: stem(region.Region.Body), Family: "loop", Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1},
+		Stem: stem(region.Region.Body), Family: ir.FamilyLoop, Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1},
 		MACs: region.MACs(), Note: note(region.Region.Body), Operands: p.l.Operands,
 	}
 	if p.elements == 0 {
@@ -39,23 +37,9 @@ func (c *Choices) Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, err
 		spec.Emit = func(k *ptx.Kernel, _ []ptx.Sym) { k.I("ret") }
 		return spec, nil
 	}
-	var s *schedule
-	var work *cost.Work
-	spec.Signature = p.signature(region)
-	if text := ctx.Chosen(spec.Signature); text == "" {
-		s, work, err = c.choose(p)
-	} else if s, work, err = p.chosen(text); err != nil {
-		err = &kernel.ChoiceError{Signature: spec.Signature, Schedule: text, Err: err}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("loop %q: %w", region.Name, err)
-	}
-	if s.shared > maxShared {
-		return nil, fmt.Errorf("loop %q: its reductions need %d bytes of shared memory, a block has %d: use a smaller --batch or --shape", region.Name, s.shared, maxShared)
-	}
-	spec.Schedule, spec.Work = s.String(), work
-	spec.Grid[0], spec.Block[0], spec.Shared = s.blocks, s.threads, s.shared
-	spec.Emit = func(k *ptx.Kernel, params []ptx.Sym) { p.emit(s, k, params, nil) }
+	s := c.Schedule.(schedule)
+	spec.Schedule, spec.Grid[0], spec.Block[0], spec.Shared = s.String(), s.blocks, s.threads, s.shared
+	spec.Emit = func(k *ptx.Kernel, params []ptx.Sym) { p.emit(&s, k, params, nil) }
 	return spec, nil
 }
 

@@ -44,7 +44,7 @@ func TestPtxasTakesTheKernels(t *testing.T) {
 					continue
 				}
 				kernels++
-				spec, err := Lower(c.region(t).Node, ctx)
+				spec, err := Family.Lower(c.region(t).Node, ctx)
 				require.NoError(t, err)
 				spec.EmitInto(m, fmt.Sprintf("k%d", i))
 			}

@@ -55,8 +55,8 @@ func (c *testCase) region(t *testing.T) *kerneltest.Region {
 func (c *testCase) check(t *testing.T, target string) *kernel.Spec {
 	t.Helper()
 	r, ctx := c.region(t), kerneltest.Target(t, target)
-	spec := r.Check(Lower, ctx)
-	again, err := Lower(r.Node, ctx)
+	spec := r.Check(Family.Lower, ctx)
+	again, err := Family.Lower(r.Node, ctx)
 	require.NoError(t, err)
 	require.Equal(t, spec.Build(ctx.Target, "k").String(), again.Build(ctx.Target, "k").String(), "lowering is not reproducible")
 	return spec

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -25,7 +26,7 @@ type schedule struct {
 	shared   int // bytes of a block's shared memory
 }
 
-func (s *schedule) String() string {
+func (s schedule) String() string {
 	switch {
 	case s.team == 1 && s.sized:
 		return fmt.Sprintf("flat x%d, %d threads a block", s.vector, s.threads)
@@ -37,8 +38,23 @@ func (s *schedule) String() string {
 	return fmt.Sprintf("column %d threads x%d, %d columns a block", s.team, s.vector, s.teams)
 }
 
-// choose returns the schedule of least estimated time of some, and its work.
-func (p *problem) choose(from []*schedule) (best *schedule, work *cost.Work, err error) {
+// Choose implements kernel.Kernel.
+func (p *problem) Choose() (kernel.Choice, error) {
+	if p.elements == 0 {
+		return kernel.Choice{}, nil
+	}
+	best, work, err := p.fastest(p.candidates())
+	if err == nil && best.shared > maxShared {
+		err = fmt.Errorf("its reductions need %d bytes of shared memory, a block has %d: use a smaller --batch or --shape", best.shared, maxShared)
+	}
+	if err != nil {
+		return kernel.Choice{}, err
+	}
+	return kernel.Choice{Schedule: *best, Work: work}, nil
+}
+
+// fastest is the schedule of least estimated time of some, and its work.
+func (p *problem) fastest(from []*schedule) (best *schedule, work *cost.Work, err error) {
 	least, m := math.Inf(1), cost.Of(p.ctx.Target)
 	for _, s := range from {
 		w, err := p.work(s, m)

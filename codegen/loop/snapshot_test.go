@@ -27,7 +27,7 @@ func TestSnapshots(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
-			spec, err := Lower(c.region(t).Node, ctx)
+			spec, err := Family.Lower(c.region(t).Node, ctx)
 			require.NoError(t, err)
 			kerneltest.Snapshot(t, c.name, spec, ctx.Target, ".visible", *update)
 		})
@@ -45,7 +45,7 @@ func TestSnapshots_OfChains(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
-			spec, err := LowerChain(c.region(t).Node, ctx)
+			spec, err := Family.Lower(c.region(t).Node, ctx)
 			require.NoError(t, err)
 			kerneltest.Snapshot(t, names[c.name], spec, ctx.Target, ".visible", *update)
 			delete(names, c.name)

@@ -57,8 +57,8 @@ func (p *problem) more() []*schedule {
 	return out
 }
 
-// chosen is the schedule that was chosen from outside, and its work.
-func (p *problem) chosen(text string) (*schedule, *cost.Work, error) {
+// Parse implements kernel.Kernel.
+func (p *problem) Parse(text string) (kernel.Choice, error) {
 	var forms []string
 	for _, s := range p.more() {
 		if s.String() == text {
@@ -66,53 +66,41 @@ func (p *problem) chosen(text string) (*schedule, *cost.Work, error) {
 			if err == nil && s.shared > maxShared {
 				err = fmt.Errorf("its reductions need %d bytes of shared memory, a block has %d", s.shared, maxShared)
 			}
-			return s, w, err
+			return kernel.Choice{Schedule: *s, Work: w}, err
 		}
 		if len(forms) < 4 {
 			forms = append(forms, s.String())
 		}
 	}
-	return nil, nil, fmt.Errorf("no such loop; forms are %q", forms)
+	return kernel.Choice{}, fmt.Errorf("no such loop; forms are %q", forms)
 }
 
-// signature names the kernel for those who choose its schedule.
-func (p *problem) signature(region *ir.Node) string {
-	what := stem(region.Region.Body) + " " + strings.Trim(strings.ReplaceAll(fmt.Sprint(p.shape), " ", "x"), "[]")
-	return p.ctx.Signature(ir.FamilyLoop, strings.TrimSpace(what), region)
+// Signature implements kernel.Kernel.
+func (p *problem) Signature() string {
+	if p.elements == 0 {
+		return ""
+	}
+	what := stem(p.region.Region.Body) + " " + strings.Trim(strings.ReplaceAll(fmt.Sprint(p.shape), " ", "x"), "[]")
+	return p.ctx.Signature(ir.FamilyLoop, strings.TrimSpace(what), p.region)
 }
 
-// Space lists the schedules that the kernel of a region may have, for a tuner. It is nil where there is no choice.
-func Space(region *ir.Node, ctx *kernel.Context) (*kernel.Space, error) {
-	region, err := region.Explicit()
-	if err != nil {
-		return nil, err
-	}
-	p, err := newProblem(region, ctx)
-	if err != nil || p.elements == 0 {
-		return nil, err
-	}
-	own, _, err := p.choose(p.candidates())
-	if err != nil {
-		return nil, err
-	}
-	m := cost.Of(ctx.Target)
-	out := &kernel.Space{Signature: p.signature(region), Default: own.String()}
+// Plans implements kernel.Kernel.
+func (p *problem) Plans(own kernel.Choice) (plans []kernel.Plan, err error) {
+	m := cost.Of(p.ctx.Target)
 	for _, s := range p.more() {
 		w, err := p.work(s, m)
 		if err != nil {
 			return nil, err
 		}
-		if s.shared > maxShared {
-			continue
+		if s.shared <= maxShared {
+			plans = append(plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(w).US})
 		}
-		out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(w).US})
 	}
-	out.Within(own.coordinates())
-	return out, nil
+	return kernel.Within(plans, own.Schedule.(schedule).coordinates()), nil
 }
 
 // coordinates are those of a plan (kernel.Plan): what threads of a team read, how many they are, elements and threads.
-func (s *schedule) coordinates() []int {
+func (s schedule) coordinates() []int {
 	kind := 0
 	switch {
 	case s.team > 1 && s.adjacent:

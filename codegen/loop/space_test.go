@@ -24,10 +24,10 @@ func TestPlansComputeTheSame(t *testing.T) {
 				return
 			}
 			r, ctx := one.region(t), kerneltest.Target(t, "sm_121")
-			if s, err := Space(r.Node, ctx); err != nil || s == nil {
+			if s, err := Family.Space(r.Node, ctx); err != nil || s == nil {
 				return
 			}
-			for _, s := range r.Plans(Lower, Space, ctx, rng, 2) {
+			for _, s := range r.Plans(Family, ctx, rng, 2) {
 				if s.Schedule[:4] == "flat" && len(s.Schedule) > len("flat x16") {
 					sized++
 				}
@@ -41,7 +41,7 @@ func TestPlansComputeTheSame(t *testing.T) {
 func TestASpaceOfAScalar(t *testing.T) {
 	for _, one := range cases() {
 		if one.name == "ReduceSum_all" || one.name == "ReduceSum all" {
-			s, err := Space(one.region(t).Node, kerneltest.Target(t, "sm_121"))
+			s, err := Family.Space(one.region(t).Node, kerneltest.Target(t, "sm_121"))
 			require.NoError(t, err)
 			require.NotEmpty(t, s.Plans)
 			return
@@ -54,7 +54,7 @@ func TestAScheduleFromOutsideThatCannotBe(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for _, text := range []string{"fast", "flat x3", "flat x1, 48 threads a block", "row 0 threads x1, 0 rows a block"} {
 		ctx.Choices = kerneltest.Fixed(text)
-		_, err := Lower(cases()[0].region(t).Node, ctx)
+		_, err := Family.Lower(cases()[0].region(t).Node, ctx)
 		var bad *kernel.ChoiceError
 		require.ErrorAs(t, err, &bad, text)
 		require.ErrorContains(t, err, "no such loop; forms are")

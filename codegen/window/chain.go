@@ -3,12 +3,8 @@ package window
 import (
 	"fmt"
 	"iter"
-	"math"
 
-	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/internal/cost"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -18,60 +14,6 @@ import (
 type chain struct {
 	first, second *problem
 	kept          bool // the first's outputs are stored
-}
-
-// LowerChain turns a region of family chain into a kernel. Of one that it rejects, the windows become kernels of their own; the error
-// says why.
-func LowerChain(n *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) {
-	defer lower.Catch(&err)
-	c, err := analyseChain(n)
-	if err != nil {
-		return nil, fmt.Errorf("chain: %w", err)
-	}
-	if err := ctx.StoresBlocks(c.second.region); err != nil {
-		return nil, fmt.Errorf("chain: %w", err)
-	}
-	var s chained
-	signature := c.signature(ctx, n)
-	switch text := ctx.Chosen(signature); text {
-	case kernel.Apart:
-		return nil, kernel.ErrApart
-	case "":
-		s, _, err = c.choose(ctx.Target)
-	default:
-		if s, err = c.chosen(text, ctx.Target); err != nil {
-			err = &kernel.ChoiceError{Signature: signature, Schedule: text, Err: err}
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("chain: %w", err)
-	}
-	if spec, err = c.spec(n, s, ctx); err == nil {
-		spec.Signature = signature
-	}
-	return spec, err
-}
-
-// Gain is how many microseconds less the kernel of a chain is predicted to take than those of its windows; 0 where there is no such kernel.
-func Gain(n *ir.Node, t *target.Target) float64 {
-	c, err := analyseChain(n)
-	if err != nil {
-		return 0
-	}
-	_, together, err := c.choose(t)
-	if err != nil {
-		return 0
-	}
-	apart := 0.0
-	for _, p := range []*problem{c.first, c.second} {
-		s, err := p.choose(t)
-		if err != nil {
-			return 0
-		}
-		m := cost.Of(t)
-		apart += m.Estimate(s.work(p, m)).US
-	}
-	return apart - together
 }
 
 func analyseChain(n *ir.Node) (*chain, error) {
@@ -178,24 +120,20 @@ func (c *chain) shared(s chained) int {
 	return max(s.second.shared(c.second), c.firstAt(s)+s.first.sumsAt(c.first))
 }
 
-// choose takes the schedule that is estimated to be fastest, and says how fast; of equals the first.
-func (c *chain) choose(t *target.Target) (best chained, least float64, err error) {
-	m := cost.Of(t)
-	least = math.Inf(1)
-	for s := range c.all() {
-		if c.shared(s) > t.SharedBlock || m.Estimate(c.work(s, m)).US >= least {
-			continue
-		}
-		s = c.placed(s)
-		if us := m.Estimate(c.work(s, m)).US; us < least && c.shared(s) <= t.SharedBlock {
-			best, least = s, us
-		}
+func (c *chain) what() string {
+	q := c.second
+	what := fmt.Sprintf("%s_%s %dx%dx%dx%d", c.first.stem(), q.stem(), q.n, q.oh, q.ow, q.co)
+	if q.g > 1 {
+		what += fmt.Sprintf(" members=%d", q.g)
 	}
-	if best.second.Channels == 0 {
-		return best, least, fmt.Errorf("no tile of windows of %dx%d and %dx%d fits into shared memory", c.first.kh, c.first.kw, c.second.kh, c.second.kw)
-	}
-	return best, least, nil
+	return what
 }
+
+func (c *chain) noSuch() string {
+	return "no such tiles: want a form like tile=10x14x32 thread=7x4, then tile=4x8x32 thread=2x4, of both windows"
+}
+
+func (c *chain) fewBlocks() string { return c.second.fewBlocks() }
 
 // work is what the launch of a schedule does.
 func (c *chain) work(s chained, m *cost.Machine) *cost.Work {

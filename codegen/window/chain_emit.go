@@ -1,29 +1,22 @@
 package window
 
 import (
-	"fmt"
-
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/lower"
-	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // spec is the kernel of a schedule.
-func (c *chain) spec(n *ir.Node, s chained, ctx *kernel.Context) (*kernel.Spec, error) {
+func (c *chain) spec(s chained, ctx *kernel.Context, n *ir.Node) (*kernel.Spec, error) {
 	g, err := c.newGen(s, ctx)
 	if err != nil {
-		return nil, fmt.Errorf("chain: %w", err)
+		return nil, err
 	}
-	blocks := s.second.blocks(c.second)
-	spec := &kernel.Spec{Stem: c.first.stem() + "_" + c.second.stem(), Family: ir.FamilyChain, Grid: [3]int{blocks, 1, 1}, Block: [3]int{g.second.threads, 1, 1},
-		Shared: c.shared(s), Operands: g.second.l.Operands, Work: c.work(s, cost.Of(ctx.Target)), MACs: n.MACs(), Note: n.Name, Schedule: s.String(), Emit: g.emit}
-	if blocks < ctx.Target.SMs {
-		spec.Reason = c.second.fewBlocks(blocks)
-	}
-	return spec, nil
+	return &kernel.Spec{Stem: c.first.stem() + "_" + c.second.stem(), Family: ir.FamilyChain, Grid: [3]int{s.second.blocks(c.second), 1, 1},
+		Block: [3]int{g.second.threads, 1, 1}, Shared: c.shared(s), Operands: g.second.l.Operands, MACs: n.MACs(), Note: n.Name,
+		Schedule: s.String(), Emit: g.emit}, nil
 }
 
 // chainGen writes the kernel of a chain.

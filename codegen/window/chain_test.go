@@ -100,7 +100,7 @@ func (c pair) runOn(t *testing.T, ctx *kernel.Context, times float64) *built {
 	}
 	b.graph.Data[x] = ir.FromFloats(x.Type, xs)
 	for _, n := range b.parts {
-		spec, err := Lower(n, ctx)
+		spec, err := Family.Lower(n, ctx)
 		require.NoError(t, err)
 		for v, x := range kerneltest.Run(t, spec, ctx.Target, b.graph.Data) {
 			b.graph.Data[v], b.want[v] = x, x
@@ -125,7 +125,7 @@ func TestChainsHaveTheBitsOfTwoLaunches(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
 			b := c.run(t, ctx)
-			spec, err := LowerChain(b.chain, ctx)
+			spec, err := Family.Lower(b.chain, ctx)
 			require.NoError(t, err)
 			t.Log(spec.Schedule, spec.Grid, spec.Block, spec.Shared)
 			b.same(t, spec, ctx)
@@ -142,7 +142,7 @@ func TestChainsOverflowAsTwoLaunches(t *testing.T) {
 			times = 100
 		}
 		b := c.runOn(t, ctx, times)
-		spec, err := LowerChain(b.chain, ctx)
+		spec, err := Family.Lower(b.chain, ctx)
 		require.NoError(t, err)
 		b.same(t, spec, ctx)
 		if d := c.first.d; d.Bits() <= 16 && d != ir.BFloat16 {
@@ -161,7 +161,7 @@ func TestChainsAgreeWithTheEvaluator(t *testing.T) {
 	for _, c := range pairs()[:4] {
 		b := c.run(t, ctx)
 		want := kerneltest.Reference(t, b.chain, b.graph.Data)
-		spec, err := LowerChain(b.chain, ctx)
+		spec, err := Family.Lower(b.chain, ctx)
 		require.NoError(t, err)
 		got := kerneltest.Run(t, spec, ctx.Target, b.graph.Data)
 		for i, v := range b.chain.Outputs {
@@ -197,7 +197,7 @@ func TestEveryScheduleOfAChainIsRight(t *testing.T) {
 			if p.shared(s) > ctx.Target.SharedBlock {
 				continue
 			}
-			spec, err := p.spec(b.chain, s, ctx)
+			spec, err := p.spec(s, ctx, b.chain)
 			require.NoError(t, err)
 			b.same(t, spec, ctx)
 		}
@@ -216,12 +216,10 @@ func TestWhatIsNoChainIsRefused(t *testing.T) {
 		"fits into shared memory": mixer.on(ir.Float16, 1, 200, 200, 8, 0).then(shape{op: "AveragePool", k: 180, stride: 1, dil: 1}).unseen(),
 	} {
 		b := c.build(t)
-		_, err := LowerChain(b.chain, ctx)
+		_, err := Family.Lower(b.chain, ctx)
 		require.ErrorContains(t, err, why)
-		require.LessOrEqual(t, Gain(b.chain, ctx.Target), 0.0, why)
+		require.LessOrEqual(t, kernel.NewFamilies(nil, Family).Gain(b.chain, ctx.Target), 0.0, why)
 	}
-	_, err := LowerChain(mixer.on(ir.Float16, 1, 4, 4, 8, 0).region(t).Node, ctx)
-	require.ErrorContains(t, err, "is no chain")
 }
 
 // TestChainsPayWhereLaunchesCostMore: small images take about as long as a launch costs; of large ones, whose tiles compute much of
@@ -238,7 +236,7 @@ func TestChainsPayWhereLaunchesCostMore(t *testing.T) {
 		{mixer.on(ir.Float16, 1, 32, 64, 64, 2).then(large), true},
 		{mixer.on(ir.Float32, 1, 128, 128, 64, 0).then(dilated), false},
 	} {
-		require.Equal(t, c.pays, Gain(c.build(t).chain, ctx.Target) > 0, "%v", c.pair)
+		require.Equal(t, c.pays, kernel.NewFamilies(nil, Family).Gain(c.build(t).chain, ctx.Target) > 0, "%v", c.pair)
 	}
 }
 
@@ -254,7 +252,7 @@ func TestPtxasTakesChainsWithoutSpills(t *testing.T) {
 			if c.second.blocks && !ctx.Target.Multiplies("e2m1") {
 				continue
 			}
-			spec, err := LowerChain(c.build(t).chain, ctx)
+			spec, err := Family.Lower(c.build(t).chain, ctx)
 			require.NoError(t, err)
 			r, err := tool.Assemble(t.Context(), spec.Build(ctx.Target, "k").String(), name)
 			require.NoError(t, err, c.String())
@@ -272,8 +270,9 @@ func TestChainsReadTilesWithoutBankConflicts(t *testing.T) {
 		b := c.build(t)
 		p, err := analyseChain(b.chain)
 		require.NoError(t, err)
-		s, _, err := p.choose(ctx.Target)
+		own, err := (&tiled[chained]{p, ctx, b.chain}).Choose()
 		require.NoError(t, err)
+		s := own.Schedule.(chained)
 		require.Equal(t, s.first.inputVector(p.first), s.first.wavefronts(p.first), "%v: %v", c, s)
 		require.Equal(t, s.second.inputVector(p.second), s.second.wavefronts(p.second), "%v: %v", c, s)
 	}

@@ -2,11 +2,8 @@ package window
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/cost"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -159,26 +156,6 @@ func (s schedule) sumsAt(p *problem) int {
 func (s schedule) shared(p *problem) int {
 	sums := s.Rows * s.Columns * s.Channels * 4
 	return s.sumsAt(p) + sums + sums/128*16
-}
-
-// choose takes the schedule that is estimated to be fastest; of equals the first.
-func (p *problem) choose(t *target.Target) (schedule, error) {
-	var best schedule
-	least, m := math.Inf(1), cost.Of(t)
-	for _, s := range p.candidates() {
-		// Rows are moved apart only where that may pay: it takes long to find out how far.
-		if s.shared(p) > t.SharedBlock || m.Estimate(s.work(p, m)).US >= least {
-			continue
-		}
-		s = s.placed(p)
-		if us := m.Estimate(s.work(p, m)).US; us < least && s.shared(p) <= t.SharedBlock {
-			best, least = s, us
-		}
-	}
-	if best.Channels == 0 {
-		return best, fmt.Errorf("a tile of a window of %dx%d does not fit into shared memory", p.kh, p.kw)
-	}
-	return best, nil
 }
 
 // maxThreads of a block: more would only wait for each other.

@@ -30,7 +30,7 @@ func TestSnapshots(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
-			spec, err := Lower(c.region(t).Node, ctx)
+			spec, err := Family.Lower(c.region(t).Node, ctx)
 			require.NoError(t, err)
 			kerneltest.Snapshot(t, c.name, spec, ctx.Target, ".visible", *update)
 		})
@@ -43,7 +43,7 @@ func TestSnapshots_OfChains(t *testing.T) {
 	for name, c := range map[string]pair{"chain_windows": two, "chain_windows_unseen": two.unseen()} {
 		t.Run(name, func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
-			spec, err := LowerChain(c.build(t).chain, ctx)
+			spec, err := Family.Lower(c.build(t).chain, ctx)
 			require.NoError(t, err)
 			kerneltest.Snapshot(t, name, spec, ctx.Target, ".visible", *update)
 		})

@@ -1,124 +1,138 @@
 package window
 
 import (
+	"errors"
 	"fmt"
+	"iter"
+	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/internal/cost"
-	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// chosen is the schedule that was chosen from outside.
-func (p *problem) chosen(text string, t *target.Target) (schedule, error) {
-	for _, s := range p.candidates() {
-		if s.String() != text {
-			continue
-		}
-		if s = s.placed(p); s.shared(p) > t.SharedBlock {
-			return s, fmt.Errorf("%d bytes of shared memory, a block has %d", s.shared(p), t.SharedBlock)
-		}
-		return s, nil
-	}
-	return schedule{}, fmt.Errorf("no such tile of %dx%d pixels and %d channels: want a form like tile=4x8x32 thread=2x4, rows, columns and channels of a block, and pixels and channels of a thread", p.oh, p.ow, p.co)
-}
-
-// signature names the kernel for those who choose its schedule.
-func (p *problem) signature(ctx *kernel.Context, region *ir.Node) string {
-	what := fmt.Sprintf("%s %dx%dx%dx%d", p.stem(), p.n, p.oh, p.ow, p.co)
-	if p.g > 1 {
-		what += fmt.Sprintf(" members=%d", p.g)
-	}
-	return ctx.Signature(ir.FamilyWindow, what, region)
-}
-
-// Space lists the schedules that the kernel of a region may have, for a tuner.
-func Space(region *ir.Node, ctx *kernel.Context) (out *kernel.Space, err error) {
+// Family makes the kernels of windows, and of chains of two. Regions it rejects fall back to loop, chains to their windows.
+var Family = kernel.Family{Name: ir.FamilyWindow, Analyse: func(region *ir.Node, ctx *kernel.Context) (k kernel.Kernel, err error) {
 	defer lower.Catch(&err)
+	if region.IsFamily(ir.FamilyChain) {
+		c, err := analyseChain(region)
+		if err != nil {
+			return nil, err
+		}
+		return &tiled[chained]{c, ctx, region}, ctx.StoresBlocks(c.second.region)
+	}
 	p, err := analyse(region)
 	if err != nil {
 		return nil, err
 	}
-	own, err := p.choose(ctx.Target)
-	if err != nil {
-		return nil, err
+	return &tiled[schedule]{p, ctx, region}, ctx.StoresBlocks(p.region)
+}}
+
+// tiling is a window, or several that one kernel computes, with schedules of type S.
+type tiling[S tile] interface {
+	all() iter.Seq[S] // the schedules worth considering, in a fixed order, with rows as near each other as can be
+	placed(s S) S     // with rows in shared memory moved apart, which takes long to find out
+	shared(s S) int   // bytes of a block's shared memory
+	work(s S, m *cost.Machine) *cost.Work
+	spec(s S, ctx *kernel.Context, region *ir.Node) (*kernel.Spec, error)
+	what() string   // for Signature
+	noSuch() string // for who chose another schedule: the form that they have
+	fewBlocks() string
+}
+
+var (
+	_ tiling[schedule] = (*problem)(nil)
+	_ tiling[chained]  = (*chain)(nil)
+)
+
+type tile interface {
+	fmt.Stringer
+	coordinates() []int
+}
+
+// tiled is a kernel whose schedule is open.
+type tiled[S tile] struct {
+	tiling[S]
+	ctx    *kernel.Context
+	region *ir.Node
+}
+
+// Signature implements kernel.Kernel.
+func (k *tiled[S]) Signature() string {
+	return k.ctx.Signature(k.region.Region.Family, k.what(), k.region)
+}
+
+// Key implements kernel.Kernel.
+func (k *tiled[S]) Key() string { return "" }
+
+func (k *tiled[S]) fits(s S) bool { return k.shared(s) <= k.ctx.Target.SharedBlock }
+
+func (k *tiled[S]) choice(s S, w *cost.Work) kernel.Choice {
+	c := kernel.Choice{Schedule: s, Work: w}
+	if w.Blocks < k.ctx.Target.SMs {
+		c.Reason = fmt.Sprintf("%s are %d blocks", k.fewBlocks(), w.Blocks)
 	}
-	m := cost.Of(ctx.Target)
-	out = &kernel.Space{Signature: p.signature(ctx, region), Default: own.String()}
-	by := map[string]schedule{}
-	add := func(s schedule) {
-		if s.shared(p) <= ctx.Target.SharedBlock {
-			by[s.String()] = s
-			out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(s.work(p, m)).US})
+	return c
+}
+
+// Choose implements kernel.Kernel; of equals it takes the first. Rows are moved apart only where that may pay.
+func (k *tiled[S]) Choose() (best kernel.Choice, err error) {
+	least, m := math.Inf(1), cost.Of(k.ctx.Target)
+	for s := range k.all() {
+		if !k.fits(s) || m.Estimate(k.work(s, m)).US >= least {
+			continue
+		}
+		s = k.placed(s)
+		w := k.work(s, m)
+		if us := m.Estimate(w).US; us < least && k.fits(s) {
+			best, least = k.choice(s, w), us
 		}
 	}
-	for _, s := range p.candidates() {
-		add(s)
+	if best.Schedule == nil {
+		return best, fmt.Errorf("no tile of %s fits into shared memory", k.what())
 	}
-	out.Within(own.coordinates())
-	packed := out.Plans
-	out.Plans = nil
-	for _, x := range packed { // rows are moved apart in those that are left: it takes long
-		add(by[x.Schedule].placed(p))
-	}
-	return out, nil
+	return best, nil
 }
 
-// signature names the kernel of a chain.
-func (c *chain) signature(ctx *kernel.Context, n *ir.Node) string {
-	q := c.second
-	what := fmt.Sprintf("%s_%s %dx%dx%dx%d", c.first.stem(), q.stem(), q.n, q.oh, q.ow, q.co)
-	if q.g > 1 {
-		what += fmt.Sprintf(" members=%d", q.g)
-	}
-	return ctx.Signature(ir.FamilyChain, what, n)
-}
-
-// chosen is the schedule of a chain that was chosen from outside.
-func (c *chain) chosen(text string, t *target.Target) (chained, error) {
-	for s := range c.all() {
+// Parse implements kernel.Kernel.
+func (k *tiled[S]) Parse(text string) (c kernel.Choice, err error) {
+	for s := range k.all() {
 		if s.String() != text {
 			continue
 		}
-		if s = c.placed(s); c.shared(s) > t.SharedBlock {
-			return s, fmt.Errorf("%d bytes of shared memory, a block has %d", c.shared(s), t.SharedBlock)
+		if s = k.placed(s); !k.fits(s) {
+			return c, fmt.Errorf("%d bytes of shared memory, a block has %d", k.shared(s), k.ctx.Target.SharedBlock)
 		}
-		return s, nil
+		return k.choice(s, k.work(s, cost.Of(k.ctx.Target))), nil
 	}
-	return chained{}, fmt.Errorf("no such tiles: want a form like tile=10x14x32 thread=7x4, then tile=4x8x32 thread=2x4, of both windows")
+	return c, errors.New(k.noSuch())
 }
 
-// ChainSpace lists the schedules that the kernel of a chain of two windows may have.
-func ChainSpace(n *ir.Node, ctx *kernel.Context) (out *kernel.Space, err error) {
+// Plans implements kernel.Kernel.
+func (k *tiled[S]) Plans(own kernel.Choice) (plans []kernel.Plan, err error) {
 	defer lower.Catch(&err)
-	c, err := analyseChain(n)
-	if err != nil {
-		return nil, err
-	}
-	own, _, err := c.choose(ctx.Target)
-	if err != nil {
-		return nil, err
-	}
-	m := cost.Of(ctx.Target)
-	out = &kernel.Space{Signature: c.signature(ctx, n), Default: own.String()}
-	by := map[string]chained{}
-	add := func(s chained) {
-		if c.shared(s) <= ctx.Target.SharedBlock {
+	m, by := cost.Of(k.ctx.Target), map[string]S{}
+	us := func(s S) float64 { return m.Estimate(k.work(s, m)).US }
+	for s := range k.all() {
+		if k.fits(s) {
 			by[s.String()] = s
-			out.Plans = append(out.Plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(c.work(s, m)).US})
+			plans = append(plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: us(s)})
 		}
 	}
-	for s := range c.all() {
-		add(s)
+	plans = kernel.Within(plans, own.Schedule.(S).coordinates())
+	for i := range plans {
+		s := k.placed(by[plans[i].Schedule])
+		by[plans[i].Schedule], plans[i].US = s, us(s)
 	}
-	out.Within(own.coordinates())
-	packed := out.Plans
-	out.Plans = nil
-	for _, x := range packed {
-		add(c.placed(by[x.Schedule]))
-	}
-	return out, nil
+	return slices.DeleteFunc(plans, func(p kernel.Plan) bool { return !k.fits(by[p.Schedule]) }), nil
+}
+
+// Spec implements kernel.Kernel.
+func (k *tiled[S]) Spec(c kernel.Choice) (spec *kernel.Spec, err error) {
+	defer lower.Catch(&err)
+	return k.spec(c.Schedule.(S), k.ctx, k.region)
 }
 
 func (s schedule) coordinates() []int {

@@ -20,7 +20,7 @@ func TestPlansComputeTheSame(t *testing.T) {
 	} {
 		t.Run(s.String(), func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
-			for _, spec := range s.region(t).Plans(Lower, Space, ctx, rng, 6) {
+			for _, spec := range s.region(t).Plans(Family, ctx, rng, 6) {
 				kerneltest.Assemble(t, spec, ctx.Target)
 			}
 		})
@@ -32,7 +32,7 @@ func TestAScheduleFromOutsideThatCannotBe(t *testing.T) {
 	for _, text := range []string{"fast", "tile=3x5x7 thread=1x1", "tile=-1x2x8 thread=1x1", "tile=1x2x48 thread=1x4 "} {
 		ctx := kerneltest.Target(t, "sm_121")
 		ctx.Choices = kerneltest.Fixed(text)
-		_, err := Lower(s.region(t).Node, ctx)
+		_, err := Family.Lower(s.region(t).Node, ctx)
 		var bad *kernel.ChoiceError
 		require.ErrorAs(t, err, &bad, text)
 		require.ErrorContains(t, err, "no such tile of 9x14 pixels and 48 channels: want a form like tile=4x8x32 thread=2x4")
@@ -46,9 +46,9 @@ func TestPlansOfAChainHaveTheBitsOfTwoLaunches(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
 			b := c.run(t, ctx)
-			space, err := ChainSpace(b.chain, ctx)
+			space, err := Family.Space(b.chain, ctx)
 			require.NoError(t, err)
-			own, err := LowerChain(b.chain, ctx)
+			own, err := Family.Lower(b.chain, ctx)
 			require.NoError(t, err)
 			require.Equal(t, own.Signature, space.Signature)
 			texts := []string{space.Default}
@@ -58,7 +58,7 @@ func TestPlansOfAChainHaveTheBitsOfTwoLaunches(t *testing.T) {
 			for _, text := range texts {
 				in := *ctx
 				in.Choices = kerneltest.Fixed(text)
-				spec, err := LowerChain(b.chain, &in)
+				spec, err := Family.Lower(b.chain, &in)
 				require.NoError(t, err)
 				require.Equal(t, text, spec.Schedule)
 				b.same(t, spec, ctx)
@@ -67,7 +67,7 @@ func TestPlansOfAChainHaveTheBitsOfTwoLaunches(t *testing.T) {
 			for text, want := range map[string]string{kernel.Apart: kernel.ErrApart.Error(), "tile=1x1x1 thread=1x1": "no such tiles"} {
 				in := *ctx
 				in.Choices = kerneltest.Fixed(text)
-				_, err := LowerChain(b.chain, &in)
+				_, err := Family.Lower(b.chain, &in)
 				require.ErrorContains(t, err, want)
 			}
 		})

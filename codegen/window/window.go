@@ -3,12 +3,12 @@ package window
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/codegen/lower"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -30,32 +30,6 @@ type problem struct {
 	bias   []float64 // of members and output channels; nil where there is none that is constant
 }
 
-// Lower turns a region of family window into a kernel. Regions it rejects fall back to loop; the error says why.
-func Lower(region *ir.Node, ctx *kernel.Context) (spec *kernel.Spec, err error) {
-	defer lower.Catch(&err)
-	p, err := analyse(region)
-	if err != nil {
-		return nil, fmt.Errorf("window: %w", err)
-	}
-	if err := ctx.StoresBlocks(p.region); err != nil {
-		return nil, fmt.Errorf("window: %w", err)
-	}
-	var s schedule
-	signature := p.signature(ctx, region)
-	if text := ctx.Chosen(signature); text == "" {
-		s, err = p.choose(ctx.Target)
-	} else if s, err = p.chosen(text, ctx.Target); err != nil {
-		err = &kernel.ChoiceError{Signature: signature, Schedule: text, Err: err}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("window: %w", err)
-	}
-	if spec, err = p.spec(s, ctx); err == nil {
-		spec.Signature = signature
-	}
-	return spec, err
-}
-
 // stem names the kernel.
 func (p *problem) stem() string {
 	if p.taps == nil {
@@ -65,24 +39,36 @@ func (p *problem) stem() string {
 }
 
 // spec is the kernel of a schedule.
-func (p *problem) spec(s schedule, ctx *kernel.Context) (*kernel.Spec, error) {
+func (p *problem) spec(s schedule, ctx *kernel.Context, _ *ir.Node) (*kernel.Spec, error) {
 	g, err := newGen(p, s, ctx)
 	if err != nil {
-		return nil, fmt.Errorf("window: %w", err)
+		return nil, err
 	}
-	blocks := s.blocks(p)
-	spec := &kernel.Spec{Stem: p.stem(), Family: ir.FamilyWindow, Grid: [3]int{blocks, 1, 1}, Block: [3]int{s.threads(), 1, 1},
-		Shared: s.shared(p), Operands: g.l.Operands, Work: s.work(p, cost.Of(ctx.Target)), MACs: p.region.MACs(), Note: p.region.Name,
-		Schedule: fmt.Sprintf("%s unroll=%v", s, s.unrolled(p)), Emit: g.emit}
-	if blocks < ctx.Target.SMs {
-		spec.Reason = p.fewBlocks(blocks)
-	}
-	return spec, nil
+	return &kernel.Spec{Stem: p.stem(), Family: ir.FamilyWindow, Grid: [3]int{s.blocks(p), 1, 1}, Block: [3]int{s.threads(), 1, 1},
+		Shared: s.shared(p), Operands: g.l.Operands, MACs: p.region.MACs(), Note: p.region.Name,
+		Schedule: fmt.Sprintf("%s unroll=%v", s, s.unrolled(p)), Emit: g.emit}, nil
 }
 
-func (p *problem) fewBlocks(blocks int) string {
-	return fmt.Sprintf("%d output pixels of %d channels are %d blocks", p.g*p.n*p.oh*p.ow, p.co, blocks)
+func (p *problem) fewBlocks() string {
+	return fmt.Sprintf("%d output pixels of %d channels", p.g*p.n*p.oh*p.ow, p.co)
 }
+
+func (p *problem) what() string {
+	what := fmt.Sprintf("%s %dx%dx%dx%d", p.stem(), p.n, p.oh, p.ow, p.co)
+	if p.g > 1 {
+		what += fmt.Sprintf(" members=%d", p.g)
+	}
+	return what
+}
+
+func (p *problem) noSuch() string {
+	return fmt.Sprintf("no such tile of %dx%d pixels and %d channels: want a form like tile=4x8x32 thread=2x4, rows, columns and channels of a block, and pixels and channels of a thread", p.oh, p.ow, p.co)
+}
+
+func (p *problem) all() iter.Seq[schedule]                     { return slices.Values(p.candidates()) }
+func (p *problem) placed(s schedule) schedule                  { return s.placed(p) }
+func (p *problem) shared(s schedule) int                       { return s.shared(p) }
+func (p *problem) work(s schedule, m *cost.Machine) *cost.Work { return s.work(p, m) }
 
 // analyse finds the anchor and reads its geometry.
 func analyse(region *ir.Node) (*problem, error) {

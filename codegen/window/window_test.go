@@ -111,7 +111,7 @@ var shapes = []shape{
 
 func TestWindowsAgreeWithTheEvaluator(t *testing.T) {
 	for _, s := range shapes {
-		t.Run(s.String(), func(t *testing.T) { s.region(t).Check(Lower, kerneltest.Target(t, "sm_121")) })
+		t.Run(s.String(), func(t *testing.T) { s.region(t).Check(Family.Lower, kerneltest.Target(t, "sm_121")) })
 	}
 }
 
@@ -133,7 +133,7 @@ func TestEveryScheduleIsRight(t *testing.T) {
 			if c.shared(p) > ctx.Target.SharedBlock {
 				continue
 			}
-			spec, err := p.spec(c.placed(p), ctx)
+			spec, err := p.spec(c.placed(p), ctx, r.Node)
 			require.NoError(t, err)
 			r.CheckSpec(spec, ctx.Target)
 		}
@@ -147,7 +147,7 @@ func TestWhatIsNoWindowIsRefused(t *testing.T) {
 		for k, v := range attrs {
 			region.Region.Body.Nodes[0].Attrs[k] = v
 		}
-		_, err := Lower(region, ctx)
+		_, err := Family.Lower(region, ctx)
 		require.ErrorContains(t, err, why)
 	}
 }
@@ -155,14 +155,14 @@ func TestWhatIsNoWindowIsRefused(t *testing.T) {
 func TestAWindowThatFitsNoBlockIsRefused(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	region := shape{op: "AveragePool", d: ir.Float16, n: 1, h: 200, w: 200, c: 1, k: 200, stride: 1, dil: 1}.region(t).Node
-	_, err := Lower(region, ctx)
-	require.ErrorContains(t, err, "does not fit into shared memory")
+	_, err := Family.Lower(region, ctx)
+	require.ErrorContains(t, err, "fits into shared memory")
 }
 
 func TestBlocksWantATargetThatConvertsThem(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_90")
 	region := shape{op: "MaxPool", d: ir.Float16, n: 1, h: 4, w: 4, c: 16, k: 2, stride: 2, dil: 1, blocks: true}.region(t).Node
-	_, err := Lower(region, ctx)
+	_, err := Family.Lower(region, ctx)
 	require.ErrorContains(t, err, "e2m1")
 }
 
@@ -179,7 +179,7 @@ func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
 				continue
 			}
 			region := s.region(t).Node
-			spec, err := Lower(region, ctx)
+			spec, err := Family.Lower(region, ctx)
 			require.NoError(t, err)
 			r, err := tool.Assemble(context.Background(), spec.Build(ctx.Target, "k").String(), ctx.Target.Name)
 			require.NoError(t, err, s.String())
@@ -199,7 +199,7 @@ func TestGlobalBytesMoveInWideAccesses(t *testing.T) {
 			continue
 		}
 		region := s.region(t).Node
-		spec, err := Lower(region, ctx)
+		spec, err := Family.Lower(region, ctx)
 		require.NoError(t, err)
 		all, wide := 0, 0
 		for _, x := range spec.Build(ctx.Target, "k").Kernels[0].Body {
@@ -228,8 +228,9 @@ func TestTilesAreReadWithoutBankConflicts(t *testing.T) {
 		region := s.region(t).Node
 		p, err := analyse(region)
 		require.NoError(t, err)
-		c, err := p.choose(ctx.Target)
+		own, err := (&tiled[schedule]{p, ctx, region}).Choose()
 		require.NoError(t, err)
+		c := own.Schedule.(schedule)
 		require.Equal(t, c.inputVector(p), c.wavefronts(p), "%v: %v", s, c)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
@@ -57,7 +59,7 @@ type calibration struct {
 	rest    []string
 	walk    *calibrate.Calibration
 	save    bool // what it finds
-	chosen  *choices
+	chosen  *kernel.Memo
 }
 
 // choose finds the layers to quantise, and how.
@@ -99,7 +101,7 @@ func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, en
 		return nil, err
 	}
 	w := codegen.NewWeights()
-	out, err := codegen.Generate(entries(g), s.context.Target, familiesOf(s.chosen), w)
+	out, err := codegen.Generate(entries(g), s.context.Target, families.New(s.chosen), w)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +120,7 @@ func (s *calibration) Times(ctx context.Context, plan *passes.Quantisation) (map
 	if err != nil {
 		return nil, err
 	}
-	out, err := codegen.Schedule(entries(g)[0], s.context.Target, familiesOf(s.chosen))
+	out, err := codegen.Schedule(entries(g)[0], s.context.Target, families.New(s.chosen))
 	if err != nil {
 		return nil, err
 	}

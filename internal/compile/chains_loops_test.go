@@ -1,13 +1,12 @@
 package compile
 
 import (
-	"errors"
-	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -20,13 +19,7 @@ import (
 // TestTailsAreFewerLaunches: the models end with chains of loops, one launch each. Their outputs are those of the program whose loops are launches of
 // their own, but for what other orders of the sums do, and each takes the time that its schedule was chosen by.
 func TestTailsAreFewerLaunches(t *testing.T) {
-	refusing := maps.Clone(families)
-	refusing[ir.FamilyChain] = func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-		if n.LastPart().IsFamily(ir.FamilyLoop) {
-			return nil, errors.New("refused")
-		}
-		return families[ir.FamilyChain](n, ctx)
-	}
+	refusing := refusing(ir.FamilyLoop)
 	for _, name := range []string{"policy", "dmonitoring", "vision"} {
 		t.Run(name, func(t *testing.T) {
 			src, err := compiled(t.Context(), small(t, name), Options{Precision: "fp16", Targets: []string{"sm_121"}})
@@ -53,7 +46,7 @@ func TestTailsAreFewerLaunches(t *testing.T) {
 			}
 
 			w = codegen.NewWeights()
-			out, err = codegen.Generate([]codegen.Entry{e}, target.Default(), families, w)
+			out, err = codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), w)
 			require.NoError(t, err)
 			together := *src.Program
 			together.Variants, together.Weights = []runtime.Variant{out.Variant}, w.Bytes()
@@ -65,7 +58,7 @@ func TestTailsAreFewerLaunches(t *testing.T) {
 					continue
 				}
 				seen++
-				spec, err := loop.LowerChain(n, &kernel.Context{Target: target.Default()})
+				spec, err := loop.Family.Lower(n, &kernel.Context{Target: target.Default()})
 				require.NoError(t, err)
 				l := prof.Launches[i]
 				planned, counted := m.Estimate(spec.Work).US, m.Estimate(l.Cold).US

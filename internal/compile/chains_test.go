@@ -1,14 +1,13 @@
 package compile
 
 import (
-	"errors"
-	"maps"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
@@ -33,13 +32,7 @@ func chainsOf(g *ir.Graph, family string) (list []*ir.Node) {
 // TestChainsChangeNoBit: in every precision the program whose chains are kernels has the outputs of the one whose windows are launches
 // of their own, which they are where chains are refused. SPARK_FULL adds precisions that calibrate.
 func TestChainsChangeNoBit(t *testing.T) {
-	refusing := maps.Clone(families)
-	refusing[ir.FamilyChain] = func(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
-		if !n.LastPart().IsFamily(ir.FamilyWindow) {
-			return families[ir.FamilyChain](n, ctx)
-		}
-		return nil, errors.New("refused")
-	}
+	refusing := refusing(ir.FamilyWindow)
 	for _, row := range precision.All() {
 		t.Run(row.Name, func(t *testing.T) {
 			if row.Calibrates() && row.Name != precision.FP8 && !fulltest.Runs(t.Name()) {
@@ -65,6 +58,13 @@ func TestChainsChangeNoBit(t *testing.T) {
 			require.Equal(t, two, one)
 		})
 	}
+}
+
+// refusing are families that refuse the chains of one.
+func refusing(family string) codegen.Families {
+	return kerneltest.Refusing{Families: families.New(nil), Refuses: func(n *ir.Node) bool {
+		return n.IsFamily(ir.FamilyChain) && n.LastPart().IsFamily(family)
+	}}
 }
 
 // TestWindowsStayApartOnRequest: a tuner can say for each pair whether it becomes a chain.
@@ -176,13 +176,15 @@ func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
 		second.Finish(second.Cast(second.Add("MatMul", nil, a, w), ir.Float16))
 		chain := ir.NewChain([]*ir.Node{first.Node, second.Node}, false)
 		warm := func(n *ir.Node) float64 {
-			resident := *newWorks(nil).of(n, target.Default())
+			spec, err := families.New(nil).Lower(n, &kernel.Context{Target: target.Default(), Unpacked: true})
+			require.NoError(t, err)
+			resident := *spec.Work
 			resident.DRAMBytes = 0
 			return cost.Of(target.Default()).Estimate(&resident).US
 		}
 		parts := chain.Parts()
 		require.Less(t, warm(chain), warm(parts[0])+warm(parts[1]))
-		require.Equal(t, c.faster, newWorks(nil).gain(chain, target.Default()) > 0, "%d weights", c.k*c.n)
+		require.Equal(t, c.faster, families.New(nil).Gain(chain, target.Default()) > 0, "%d weights", c.k*c.n)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -13,7 +14,7 @@ import (
 // TestRememberedSchedulesAreThoseThatAreChosen: of every region of models, whose constants differ where their shapes do not, whichever were
 // lowered before.
 func TestRememberedSchedulesAreThoseThatAreChosen(t *testing.T) {
-	c, count := new(choices), 0
+	c, count := new(kernel.Memo), 0
 	for _, of := range []struct{ model, precision string }{{"vision", "fp16"}, {"policy", "fp16"}, {"policy", "fp8"}, {"policy", "nvfp4"}} {
 		r, _ := generated(t, of.model, of.precision, "sm_121")
 		for _, name := range []string{"sm_121", "sm_90"} {
@@ -28,15 +29,15 @@ func TestRememberedSchedulesAreThoseThatAreChosen(t *testing.T) {
 				}
 			}
 			for _, n := range regions {
-				if n.Region == nil || families[n.Region.Family] == nil {
+				if n.Region == nil || n.IsFamily(ir.FamilyView) {
 					continue
 				}
-				want, err := families[n.Region.Family](n, ctx)
+				want, err := families.New(nil).Lower(n, ctx)
 				if err != nil || want.Work == nil {
 					continue
 				}
 				for range 2 {
-					got, err := familiesOf(c)[n.Region.Family](n, ctx)
+					got, err := families.New(c).Lower(n, ctx)
 					require.NoError(t, err)
 					require.Equal(t, want.Schedule, got.Schedule, n.Name)
 					require.Equal(t, want.Work, got.Work, n.Name)

@@ -12,9 +12,8 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/codegen"
-	"github.com/spark-compile/spark-compile/codegen/contraction"
-	"github.com/spark-compile/spark-compile/codegen/loop"
-	"github.com/spark-compile/spark-compile/codegen/window"
+	"github.com/spark-compile/spark-compile/codegen/families"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -83,7 +82,7 @@ type Options struct {
 	meter    *progress.Meter // of Progress
 	part     bool            // of Entries, which have no Smaller
 	loop     bool            // it is the step of a loop
-	chosen   *choices        // what regions that were weighed, candidates, the program and the same in fp16 have in common
+	chosen   *kernel.Memo    // what regions that were weighed, candidates, the program and the same in fp16 have in common
 }
 
 // Result is a compiled program and what a report says about it.
@@ -213,25 +212,6 @@ func (opt *Options) target(name string) (*target.Target, error) {
 	return opt.Machine.On(t)
 }
 
-// families are the kernel families of every program.
-var families = familiesOf(nil)
-
-// choices are the schedules that were chosen.
-type choices struct {
-	products contraction.Choices
-	loops    loop.Choices
-	works    map[string]*cost.Work // of kernels of chains and of their parts, by target and signature; nil where there is none
-}
-
-// familiesOf are those of programs that have most regions in common; nil: of one alone.
-func familiesOf(c *choices) codegen.Families {
-	products, loops := (*contraction.Choices)(nil), (*loop.Choices)(nil)
-	if c != nil {
-		products, loops = &c.products, &c.loops
-	}
-	return codegen.Families{ir.FamilyContraction: products.Lower, ir.FamilyWindow: window.Lower, ir.FamilyChain: lowerChains(products, loops), ir.FamilyLoop: loops.Lower}
-}
-
 // compile compiles for every target: the passes before storePass, calibration, the other passes, kernels. All targets share
 // the choice of the first one's calibration.
 func (r *Result) compile(ctx context.Context, targets []*target.Target) (err error) {
@@ -257,7 +237,7 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 		}
 	}
 	if opt.chosen == nil {
-		opt.chosen = new(choices)
+		opt.chosen = new(kernel.Memo)
 	}
 	weights := codegen.NewWeights()
 	observe := opt.Observe
@@ -416,7 +396,7 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, m *micro, t *target.
 		}
 		list = append(list, codegen.Entry{Name: s.Name, Graph: g, Kept: s.Kept})
 	}
-	out, err := codegen.Generate(list, t, familiesOf(r.opt.chosen), w)
+	out, err := codegen.Generate(list, t, families.New(r.opt.chosen), w)
 	if err := r.applied(tuned, err); err != nil {
 		return err
 	}
@@ -495,9 +475,13 @@ func States(g *ir.Graph) (kept []codegen.Kept) {
 
 // passContext is what passes are told of a target.
 func (opt *Options) passContext(t *target.Target) *passes.Context {
-	known := newWorks(opt.chosen)
+	memo := opt.chosen
+	if memo == nil {
+		memo = new(kernel.Memo)
+	}
+	kernels := families.New(memo)
 	return &passes.Context{Target: t, Precision: opt.Precision, F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs,
-		Chained: func(n *ir.Node) float64 { return known.gain(n, t) }, Apart: opt.Apart}
+		Chained: func(n *ir.Node) float64 { return kernels.Gain(n, t) }, Apart: opt.Apart}
 }
 
 // describe fills in inputs, outputs with their named slices, and states.

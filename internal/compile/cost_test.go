@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/cost"
@@ -63,9 +64,9 @@ func TestSchedulesAreThePrograms(t *testing.T) {
 		list, err := passes.Pipeline(in)
 		require.NoError(t, err)
 		require.NoError(t, passes.Run(&c, g, list, nil))
-		program, err := codegen.Generate(entries(g), c.Target, families, codegen.NewWeights())
+		program, err := codegen.Generate(entries(g), c.Target, families.New(nil), codegen.NewWeights())
 		require.NoError(t, err)
-		s, err := codegen.Schedule(entries(g)[0], c.Target, families)
+		s, err := codegen.Schedule(entries(g)[0], c.Target, families.New(nil))
 		require.NoError(t, err)
 		require.Equal(t, program.Works[0], s.Works)
 		require.Len(t, s.Regions, len(program.Regions[0]))
@@ -111,7 +112,7 @@ func plansAgree(t *testing.T, r *Result, what string, worst map[string]float64) 
 	// Schedules know nothing of what their launches bring into L2 for others.
 	e, w, p := entries(r.Graph)[0], codegen.NewWeights(), *r.Program
 	e.Ahead.Off = true
-	out, err := codegen.Generate([]codegen.Entry{e}, ctx.Target, families, w)
+	out, err := codegen.Generate([]codegen.Entry{e}, ctx.Target, families.New(nil), w)
 	require.NoError(t, err)
 	p.Variants, p.Weights = []runtime.Variant{out.Variant}, w.Bytes()
 	prof, err := profile.Run(context.Background(), &p, &p.Variants[0], "run", nil)
@@ -120,7 +121,7 @@ func plansAgree(t *testing.T, r *Result, what string, worst map[string]float64) 
 		if r.regions[i] == nil {
 			continue
 		}
-		spec, err := families[l.Family](r.regions[i], ctx)
+		spec, err := families.New(nil).Lower(r.regions[i], ctx)
 		require.NoError(t, err)
 		require.Equal(t, l.Grid, spec.Grid)
 		did := *l.Cold

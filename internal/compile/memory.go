@@ -11,6 +11,8 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/contraction"
+	"github.com/spark-compile/spark-compile/codegen/families"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -89,17 +91,15 @@ func (r *Result) fit(ctx context.Context, entries []codegen.Entry, t *target.Tar
 
 // sharing are the families of a program of several entries: weights that more than one kernel reads lie in memory once, and regions that several
 // entries have in common, or the same ones within another budget, have their schedules chosen once.
-func (r *Result) sharing(entries []codegen.Entry, t *target.Target) codegen.Families {
+func (r *Result) sharing(entries []codegen.Entry, t *target.Target) *kernel.Families {
 	var graphs []*ir.Graph
 	for _, e := range entries {
 		graphs = append(graphs, e.Graph)
 	}
 	if r.opt.chosen == nil {
-		r.opt.chosen = new(choices)
+		r.opt.chosen = new(kernel.Memo)
 	}
-	f := familiesOf(r.opt.chosen)
-	f[ir.FamilyContraction] = contraction.Share(graphs, t, &r.opt.chosen.products).Lower
-	return f
+	return families.New(r.opt.chosen).With(contraction.Share(graphs, t).Family())
 }
 
 // LeastMemory is the least that Options.Memory can be for the first target.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -110,7 +111,7 @@ func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) 
 		if err != nil {
 			return 0, nil, err
 		}
-		if f.us, _, err = plan(e, t, familiesOf(r.opt.chosen)); err != nil {
+		if f.us, _, err = plan(e, t, families.New(r.opt.chosen)); err != nil {
 			return 0, nil, err
 		}
 		if us := f.us / float64(f.rest.size); us < least {
@@ -146,7 +147,7 @@ func (r *Result) try(ctx context.Context, t *target.Target, names []string, size
 		return nil, err
 	}
 	p := &trial{size: size, graph: g, cuts: cutsOf(g)}
-	p.us, p.upTo, err = plan(entries(g)[0], t, familiesOf(r.opt.chosen))
+	p.us, p.upTo, err = plan(entries(g)[0], t, families.New(r.opt.chosen))
 	return p, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
@@ -55,7 +56,7 @@ func compiled(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) 
 	return Compile(ctx, m, opt)
 }
 
-var remembered = new(choices)
+var remembered = new(kernel.Memo)
 
 // small is a small model of the repository's own.
 func small(t *testing.T, name string) *onnx.Model {

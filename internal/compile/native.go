@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
@@ -195,7 +196,7 @@ func (d *native) program(ctx context.Context, n *ir.Node) (*nativeRegion, error)
 		v.Name = output(k)
 	}
 	w := codegen.NewWeights()
-	out, err := codegen.Generate(entries(g), d.target, families, w)
+	out, err := codegen.Generate(entries(g), d.target, families.New(nil), w)
 	if err != nil {
 		return nil, err
 	}

@@ -8,11 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen/contraction"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
-	"github.com/spark-compile/spark-compile/codegen/loop"
-	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/precision"
@@ -189,18 +187,7 @@ func runRegion(t *testing.T, n *ir.Node, data map[*ir.Value]*ir.Tensor) map[*ir.
 	t.Helper()
 	tg, err := target.Lookup("sm_121")
 	require.NoError(t, err)
-	var spec *kernel.Spec
-	ctx := &kernel.Context{Target: tg}
-	switch n.Region.Family {
-	case ir.FamilyContraction:
-		spec, err = contraction.Lower(n, ctx)
-	case ir.FamilyWindow:
-		spec, err = window.Lower(n, ctx)
-	case ir.FamilyChain:
-		spec, err = families[ir.FamilyChain](n, ctx)
-	default:
-		spec, err = loop.Lower(n, ctx)
-	}
+	spec, err := families.New(nil).Lower(n, &kernel.Context{Target: tg})
 	require.NoError(t, err, n.Name)
 	return kerneltest.Run(t, spec, tg, data)
 }

@@ -19,9 +19,6 @@ import (
 // that can be run by program.
 type Tune func(ctx context.Context, model string, e codegen.Entry, t *target.Target, m *progress.Meter, program func(v runtime.Variant, weights []byte) *runtime.Program) error
 
-// Families are the kernel families of every program.
-func Families() codegen.Families { return families }
-
 // choose takes the entry's schedules from Options.Tuning, after a search if one was asked for.
 func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target) (*tuning.Choices, error) {
 	if r.opt.Tune != nil {

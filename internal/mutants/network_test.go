@@ -7,10 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen"
-	"github.com/spark-compile/spark-compile/codegen/contraction"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
-	"github.com/spark-compile/spark-compile/codegen/loop"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -241,11 +239,7 @@ func loadNetwork(t testing.TB, name string) *model {
 	rows := map[string]int{narrow: 48, deep: 25, single: 25, gradient: 64, joint: 25, tail: 2, perceptron: 25, residual: 80}[name]
 	x := g.Drawn(ir.T(ir.Float16, rows, 128), kerneltest.Numbers(ir.Float16, 1), false)
 	networks[name](g, x)
-	chains := contraction.Lower
-	if name == tail {
-		chains = loop.LowerChain
-	}
-	p, _ := g.Program(codegen.Families{ir.FamilyContraction: contraction.Lower, ir.FamilyLoop: loop.Lower, ir.FamilyChain: chains}, target.Default())
+	p, _ := g.Program(families.New(nil), target.Default())
 	p.Precision = name
 	out := &model{program: p, inputs: map[string][]byte{x.Name: g.Data[x].Dense()}, want: map[string][]float64{}}
 	results, err := ir.Evaluate(t.Context(), g.Graph, map[string]*ir.Array{x.Name: g.Data[x].Array()}, ir.EvalOptions{Round: true})

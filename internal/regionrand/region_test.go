@@ -15,11 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/codegen/contraction"
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/codegen/loop"
-	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/roundoff"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -62,14 +61,7 @@ func (c *Case) lower() (specs []*kernel.Spec, ctx *kernel.Context, fallback, err
 	n := c.Region()
 	if n.IsFamily(ir.FamilyChain) && !c.Loop {
 		var spec *kernel.Spec
-		lower := window.LowerChain
-		switch parts := n.Parts(); {
-		case parts[len(parts)-1].IsFamily(ir.FamilyContraction):
-			lower = contraction.Lower
-		case parts[0].IsFamily(ir.FamilyLoop):
-			lower = loop.LowerChain
-		}
-		if spec, fallback = lower(n, ctx); spec != nil {
+		if spec, fallback = families.New(nil).Lower(n, ctx); spec != nil {
 			return []*kernel.Spec{spec}, ctx, nil, nil
 		}
 	}
@@ -88,18 +80,14 @@ func (c *Case) lower() (specs []*kernel.Spec, ctx *kernel.Context, fallback, err
 
 func (c *Case) lowerPart(n *ir.Node, ctx *kernel.Context) (specs []*kernel.Spec, fallback, err error) {
 	var spec *kernel.Spec
-	switch {
-	case c.Loop:
-	case n.IsFamily(ir.FamilyContraction):
-		spec, fallback = contraction.Lower(n, ctx)
-	case n.IsFamily(ir.FamilyWindow):
-		spec, fallback = window.Lower(n, ctx)
+	if !c.Loop && !n.IsFamily(ir.FamilyLoop) {
+		spec, fallback = families.New(nil).Lower(n, ctx)
 	}
 	if spec != nil {
 		return []*kernel.Spec{spec}, nil, nil
 	}
 	for _, part := range n.BySize() {
-		spec, err := loop.Lower(part, ctx)
+		spec, err := loop.Family.Lower(part, ctx)
 		if err != nil {
 			return nil, fallback, err
 		}

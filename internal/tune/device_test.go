@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
@@ -134,7 +135,7 @@ func TestKernelsThatFailAreKilled(t *testing.T) {
 func TestAFaultyCandidateIsRememberedInTheFile(t *testing.T) {
 	node, ctx := matmul(16, 64, 32, ir.Float16)(t), kerneltest.Target(t, "sm_121")
 	b := bench(t, "emu")
-	u := &Tuner{Beam: 2, Evaluations: 6, Families: compile.Families(), Table: &tuning.Table{File: tuning.File{Format: tuning.Format, Target: "sm_121"}}}
+	u := &Tuner{Beam: 2, Evaluations: 6, Families: families.New(nil), Table: &tuning.Table{File: tuning.File{Format: tuning.Format, Target: "sm_121"}}}
 	n := 0
 	u.Measure = func(c context.Context, s *kernel.Spec, on *target.Target) (float64, error) {
 		if n++; n == 2 {
@@ -147,7 +148,7 @@ func TestAFaultyCandidateIsRememberedInTheFile(t *testing.T) {
 		return b.Measure(c, s, on)
 	}
 	k := newTask("", node, node.Region.Family)
-	s, err := spaces[k.family](node, ctx)
+	s, err := u.Families.Space(node, ctx)
 	require.NoError(t, err)
 	k.signature = s.Signature
 	searched, err := u.kernel(t.Context(), k, ctx, ctx.Target, 1)

@@ -18,10 +18,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/codegen"
-	"github.com/spark-compile/spark-compile/codegen/contraction"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/codegen/loop"
-	"github.com/spark-compile/spark-compile/codegen/window"
 	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -38,7 +35,7 @@ type Tuner struct {
 	Table       *tuning.Table // what is known and is not searched again, and where findings are added
 	Path        string        // file that Table is written to after each kernel; "": none
 	Trace       *Trace        // what was tried, written with Table; nil: nobody wants to know
-	Families    codegen.Families
+	Families    *kernel.Families
 
 	// Measure times a kernel on a device, in µs; nil: kernels are judged by counts.
 	Measure func(ctx context.Context, s *kernel.Spec, t *target.Target) (float64, error)
@@ -54,22 +51,6 @@ type Tuner struct {
 	ends  time.Time
 	now   func() time.Time // nil: time.Now
 	done  func(kernel int) // nil: nobody wants to know that a kernel is written; for tests
-}
-
-// spaces list the schedules of kernels, by family.
-var spaces = map[string]func(*ir.Node, *kernel.Context) (*kernel.Space, error){
-	ir.FamilyContraction: contraction.Space, ir.FamilyWindow: window.Space, ir.FamilyLoop: loop.Space, ir.FamilyChain: chainSpace,
-}
-
-// chainSpace is the space of the family that has the chain's kernel.
-func chainSpace(n *ir.Node, c *kernel.Context) (*kernel.Space, error) {
-	switch last := n.LastPart(); {
-	case last.IsFamily(ir.FamilyContraction):
-		return contraction.Space(n, c)
-	case last.IsFamily(ir.FamilyWindow):
-		return window.ChainSpace(n, c)
-	}
-	return nil, nil
 }
 
 // task is one kernel of a program.
@@ -224,7 +205,7 @@ func newTask(signature string, region *ir.Node, family string) *task {
 func (u *Tuner) spec(k *task, schedule string, c *kernel.Context) (*kernel.Spec, error) {
 	in := *c
 	in.Choices = fixed{k.signature: schedule}
-	return u.Families[k.family](k.region, &in)
+	return u.Families.Lower(k.region, &in)
 }
 
 // counted are the counts of a version of a task's kernel.
@@ -256,7 +237,7 @@ func (u *Tuner) kernel(ctx context.Context, k *task, c *kernel.Context, t *targe
 	if !u.remains() {
 		return false, nil
 	}
-	if k.space, err = spaces[k.family](k.region, c); err != nil {
+	if k.space, err = u.Families.Space(k.region, c); err != nil {
 		return false, fmt.Errorf("tuning %q: %w", k.signature, err)
 	}
 	if k.space == nil || k.space.Signature != k.signature {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
@@ -64,13 +65,13 @@ func TestNearTheBestOfAll(t *testing.T) {
 				t.Skip("SPARK_FULL or a part of it runs it")
 			}
 			node, ctx := build(t), kerneltest.Target(t, "sm_121")
-			s, err := spaces[node.Region.Family](node, ctx)
+			s, err := families.New(nil).Space(node, ctx)
 			require.NoError(t, err)
 			slow := *ctx.Target
 			slow.LaunchUS = 1e6 // beside which all plans take the same time: none is left out
-			all, err := spaces[node.Region.Family](node, &kernel.Context{Target: &slow})
+			all, err := families.New(nil).Space(node, &kernel.Context{Target: &slow})
 			require.NoError(t, err)
-			u, k := &Tuner{Families: compile.Families()}, newTask(s.Signature, node, node.Region.Family)
+			u, k := &Tuner{Families: families.New(nil)}, newTask(s.Signature, node, node.Region.Family)
 			costs := map[string]float64{}
 			best := math.Inf(1)
 			for _, p := range all.Plans {
@@ -129,7 +130,7 @@ func model(t *testing.T, name string) *onnx.Model {
 
 // tuner is one that keeps what it finds in a file.
 func tuner(path string, evaluations int) *Tuner {
-	return &Tuner{Beam: 4, Evaluations: evaluations, Families: compile.Families(), Path: path,
+	return &Tuner{Beam: 4, Evaluations: evaluations, Families: families.New(nil), Path: path,
 		Table: &tuning.Table{File: tuning.File{Format: tuning.Format, Target: "sm_121"}, Paths: []string{path}}}
 }
 

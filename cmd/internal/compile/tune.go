@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
@@ -73,7 +74,7 @@ func (f *flags) tuner() (*tune.Tuner, error) {
 	if f.Emit == "ir" {
 		return nil, errors.New("--tune searches for schedules of kernels, and --emit ir makes none: leave one of them out")
 	}
-	u := &tune.Tuner{Budget: tuneBudget, Beam: tuneBeam, Families: compile.Families()}
+	u := &tune.Tuner{Budget: tuneBudget, Beam: tuneBeam, Families: families.New(nil)}
 	if f.Beam != nil {
 		if u.Beam = *f.Beam; u.Beam < 1 {
 			return nil, fmt.Errorf("--beam %d: want 1 or more", u.Beam)

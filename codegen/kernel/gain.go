@@ -1,0 +1,80 @@
+package kernel
+
+import (
+	"math"
+
+	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/ir"
+)
+
+// Gain is how many microseconds less the kernel of a chain is predicted to take than those of its parts, gaps between
+// launches included; 0 or less if it is no faster, or that is not known. It is the least of two: with weights in L2, where
+// they stay or earlier launches bring them, and where DRAM serves some that came too late. Round trips take longer then, and
+// a chain may have more of them one after the other. Windows, whose weights are few, read all of them from DRAM.
+func (f *Families) Gain(n *ir.Node, t *target.Target) float64 {
+	together, apart := f.work(n, t), []*cost.Work(nil)
+	for _, part := range n.Parts() {
+		one := f.work(part, t)
+		if one == nil {
+			return 0
+		}
+		apart = append(apart, one)
+	}
+	if together == nil {
+		return 0
+	}
+	m := cost.Of(t)
+	us := func(w *cost.Work, dram float64) float64 {
+		served := *w
+		served.DRAMBytes = min(served.DRAMBytes, dram)
+		return m.Estimate(&served).US + m.Alone(&served)
+	}
+	least := math.Inf(1)
+	drams := []float64{0, 1}
+	if n.LastPart().IsFamily(ir.FamilyWindow) {
+		drams = []float64{math.Inf(1)}
+	}
+	for _, dram := range drams {
+		sum := 0.0
+		for _, w := range apart {
+			sum += us(w, dram)
+		}
+		least = min(least, sum-us(together, dram))
+	}
+	return least
+}
+
+// work is what the kernel of a region is planned to do; nil where it has none. Networks repeat their blocks.
+func (f *Families) work(n *ir.Node, t *target.Target) *cost.Work {
+	ctx := &Context{Target: t, Unpacked: true}
+	key := ctx.Signature(n.Region.Family, t.Name, n)
+	return f.memo.work(key, func() *cost.Work {
+		spec, err := f.Lower(n, ctx)
+		if err != nil {
+			return nil
+		}
+		return spec.Work
+	})
+}
+
+// work is what is remembered for a key, or else computed; of nil it is not remembered.
+func (m *Memo) work(key string, compute func() *cost.Work) *cost.Work {
+	if m == nil {
+		return compute()
+	}
+	m.mu.Lock()
+	w, known := m.works[key]
+	m.mu.Unlock()
+	if known {
+		return w
+	}
+	w = compute()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.works == nil {
+		m.works = map[string]*cost.Work{}
+	}
+	m.works[key] = w
+	return w
+}
