@@ -80,6 +80,9 @@ func newAttentionGrad(p *problem, ctx *kernel.Context) (*attendedGrad, error) {
 	return &attendedGrad{attended{p: p, plan: pl, ctx: ctx}, at}, pl.close(p)
 }
 
+// Signature implements kernel.Kernel.
+func (a *attendedGrad) Signature() string { return "" }
+
 // Choose implements kernel.Kernel.
 func (a *attendedGrad) Choose() (kernel.Choice, error) {
 	c := kernel.Choice{Schedule: a.at}

@@ -134,42 +134,86 @@ func newAttention(p *problem, ctx *kernel.Context) (*attended, error) {
 	return a, a.plan.close(p)
 }
 
-// Signature implements kernel.Kernel: nobody else chooses yet.
-func (a *attended) Signature() string { return "" }
+// Signature implements kernel.Kernel.
+func (a *attended) Signature() string {
+	return a.ctx.Signature(ir.FamilyContraction, stem(a.p)+strings.TrimPrefix(a.note(), a.p.anchor.Op.Name), a.p.region)
+}
+
+func (a *attended) note() string {
+	p := a.p
+	return fmt.Sprintf("Attention s=%d t=%d d=%d dv=%d heads=%d", p.m, p.k, p.attn.d, p.n, p.batches())
+}
 
 // Key implements kernel.Kernel: there are few to choose from.
 func (a *attended) Key() string { return "" }
 
-// Parse implements kernel.Kernel.
-func (a *attended) Parse(string) (kernel.Choice, error) { return a.Choose() }
-
-// Plans implements kernel.Kernel.
-func (a *attended) Plans(kernel.Choice) ([]kernel.Plan, error) { return nil, nil }
-
-// Choose implements kernel.Kernel: the warps of least estimated time.
-func (a *attended) Choose() (kernel.Choice, error) {
-	var best kernel.Choice
-	p, m, least, shared := a.p, cost.Of(a.ctx.Target), math.Inf(1), 0
+// all are the plans for as many warps as fit.
+func (a *attended) all() (list []*attnPlan, err error) {
+	shared := 0
 	for warpsM := 4; warpsM > 0; warpsM /= 2 {
 		for warpsN := 1; warpsN <= 4; warpsN *= 2 {
-			at := p.attnKernel(a.ctx, warpsM, warpsN)
-			if shared = at.shared(p); shared > a.ctx.Target.SharedBlock || warpsN > 1 && at.columnsWarp() < p.leastColumns() {
+			at := a.p.attnKernel(a.ctx, warpsM, warpsN)
+			if shared = at.shared(a.p); shared > a.ctx.Target.SharedBlock || warpsN > 1 && at.columnsWarp() < a.p.leastColumns() {
 				continue
 			}
 			at.qParam, at.kParam, at.vParam, at.mask = a.q, a.k, a.v, a.m
-			w := at.work(p, a.plan, m)
-			if us := m.Estimate(w).US; us < least {
-				best, least = kernel.Choice{Schedule: at, Work: w}, us
-			}
+			list = append(list, at)
 		}
 	}
-	if best.Schedule == nil {
-		return best, fmt.Errorf("attention: %d bytes of shared memory, a block has %d", shared, a.ctx.Target.SharedBlock)
+	if len(list) == 0 {
+		err = fmt.Errorf("attention: %d bytes of shared memory, a block has %d", shared, a.ctx.Target.SharedBlock)
 	}
-	if b := best.Schedule.(*attnPlan).blocks(p); b < a.ctx.Target.SMs {
-		best.Reason = fmt.Sprintf("%d blocks: %d heads of %d rows", b, p.batches(), p.m)
+	return list, err
+}
+
+func (a *attended) choice(at *attnPlan) kernel.Choice {
+	c := kernel.Choice{Schedule: at, Work: at.work(a.p, a.plan, cost.Of(a.ctx.Target))}
+	if b := at.blocks(a.p); b < a.ctx.Target.SMs {
+		c.Reason = fmt.Sprintf("%d blocks: %d heads of %d rows", b, a.p.batches(), a.p.m)
 	}
-	return best, nil
+	return c
+}
+
+// Choose implements kernel.Kernel.
+func (a *attended) Choose() (best kernel.Choice, err error) {
+	list, err := a.all()
+	least, m := math.Inf(1), cost.Of(a.ctx.Target)
+	for _, at := range list {
+		c := a.choice(at)
+		if us := m.Estimate(c.Work).US; us < least {
+			best, least = c, us
+		}
+	}
+	return best, err
+}
+
+// Parse implements kernel.Kernel.
+func (a *attended) Parse(text string) (kernel.Choice, error) {
+	list, err := a.all()
+	var forms []string
+	for _, at := range list {
+		if at.String() == text {
+			return a.choice(at), nil
+		}
+		forms = append(forms, at.String())
+	}
+	if err == nil {
+		err = fmt.Errorf("no such attention; forms are %q", forms)
+	}
+	return kernel.Choice{}, err
+}
+
+// Plans implements kernel.Kernel.
+func (a *attended) Plans(own kernel.Choice) (plans []kernel.Plan, err error) {
+	list, err := a.all()
+	m := cost.Of(a.ctx.Target)
+	for _, at := range list {
+		plans = append(plans, kernel.Plan{Schedule: at.String(), At: at.coordinates(), US: m.Estimate(at.work(a.p, a.plan, m)).US})
+	}
+	if err == nil {
+		plans = kernel.Within(plans, own.Schedule.(*attnPlan).coordinates())
+	}
+	return plans, err
 }
 
 // Spec implements kernel.Kernel.
@@ -188,7 +232,7 @@ func (a *attended) Spec(c kernel.Choice) (*kernel.Spec, error) {
 		},
 		MACs:     p.region.MACs(),
 		Schedule: at.String(),
-		Note:     fmt.Sprintf("Attention s=%d t=%d d=%d dv=%d heads=%d", p.m, p.k, p.attn.d, p.n, p.batches()),
+		Note:     a.note(),
 	}, nil
 }
 

@@ -146,3 +146,26 @@ func TestSignatures(t *testing.T) {
 	}
 	require.Len(t, seen, 7)
 }
+
+// TestPlansOfAttentionComputeTheSame, whatever warps share it.
+func TestPlansOfAttentionComputeTheSame(t *testing.T) {
+	rng := rand.New(rand.NewSource(7))
+	for _, c := range []attentionCase{
+		{h: 2, hk: 1, s: 70, t: 40, d: 16, dv: 64, dtype: f16, mask: []int{70, 40}},
+		{h: 2, hk: 2, s: 33, t: 33, d: 32, dv: 64, dtype: f32, causal: true, members: 2},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			b, ctx := newRegion(t), sm121(t)
+			c.region(b)
+			b.Limits[f16] = 6e-4 // probabilities are rounded to f16
+			specs := b.Plans(Family, ctx, rng, 12)
+			require.Greater(t, len(specs), 2)
+			for _, spec := range specs {
+				kerneltest.Assemble(t, spec, ctx.Target)
+			}
+			ctx.Choices = kerneltest.Fixed("16x64x32 stages=2 warps=9x9")
+			_, err := Family.Lower(b.Node, ctx)
+			require.ErrorContains(t, err, "no such attention; forms are")
+		})
+	}
+}
