@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -51,14 +52,99 @@ const (
 	mostEvery = 256 << 10 // bytes that every block reads: at 64 a clock that takes as long as two launches cost
 )
 
-// Signature implements kernel.Kernel: nobody else chooses yet.
-func (c *chain) Signature() string { return "" }
+// Signature implements kernel.Kernel.
+func (c *chain) Signature() string {
+	last := c.parts[len(c.parts)-1]
+	return c.ctx.Signature(ir.FamilyChain, fmt.Sprintf("%s %s", c.stem(), strings.Trim(strings.ReplaceAll(fmt.Sprint(last.shape), " ", "x"), "[]")), c.node)
+}
+
+func (c *chain) stem() string {
+	var list []string
+	for _, p := range c.parts {
+		list = append(list, stem(p.region.Region.Body))
+	}
+	return strings.Join(list, "_")
+}
+
+// tried are the schedules that a tuner tries: of blocks of each size every schedule of the last part, and around the
+// family's own choice every one of each other part. Of those with the same text the first counts.
+func (c *chain) tried(own *chained) iter.Seq[*chained] {
+	return func(yield func(*chained) bool) {
+		seen := map[string]bool{}
+		once := func(s *chained) bool {
+			text := s.String()
+			again := seen[text]
+			seen[text] = true
+			return again || yield(s)
+		}
+		if !once(own) {
+			return
+		}
+		front := c.parts[:len(c.parts)-1]
+		for i, p := range front {
+			for _, o := range p.inBlock(own.threads) {
+				s := *own
+				s.parts = slices.Clone(own.parts)
+				s.parts[i] = o
+				if !once(&s) {
+					return
+				}
+			}
+		}
+		for _, threads := range blockSizes {
+			var usual []*schedule
+			for _, p := range front {
+				usual = append(usual, p.usual(threads))
+			}
+			for _, last := range c.lasts(threads) {
+				if !once(&chained{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: last.turns}) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // Parse implements kernel.Kernel.
-func (c *chain) Parse(string) (kernel.Choice, error) { return c.Choose() }
+func (c *chain) Parse(text string) (kernel.Choice, error) {
+	own, _, err := c.choose()
+	if err != nil {
+		return kernel.Choice{}, err
+	}
+	for s := range c.tried(own) {
+		if s.String() != text {
+			continue
+		}
+		w := s.work(c, cost.Of(c.ctx.Target))
+		if s.shared > maxShared {
+			return kernel.Choice{}, fmt.Errorf("its loops need %d bytes of shared memory, a block has %d", s.shared, maxShared)
+		}
+		return kernel.Choice{Schedule: s, Work: w}, nil
+	}
+	return kernel.Choice{}, fmt.Errorf("no such loops; the usual form is %q", own)
+}
 
 // Plans implements kernel.Kernel.
-func (c *chain) Plans(kernel.Choice) ([]kernel.Plan, error) { return nil, nil }
+func (c *chain) Plans(own kernel.Choice) (plans []kernel.Plan, err error) {
+	m := cost.Of(c.ctx.Target)
+	for s := range c.tried(own.Schedule.(*chained)) {
+		w := *s.work(c, m)
+		w.DRAMBytes = 0 // as Choose compares them
+		if s.shared <= maxShared {
+			plans = append(plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(&w).US})
+		}
+	}
+	return kernel.Within(plans, own.Schedule.(*chained).coordinates()), nil
+}
+
+// coordinates are those of a plan (kernel.Plan): of the last part, then of the others, the nearest first.
+func (s *chained) coordinates() []int {
+	at := append(s.last().coordinates(), s.turns)
+	for i := len(s.parts) - 2; i >= 0; i-- {
+		at = append(at, s.parts[i].coordinates()...)
+	}
+	return at
+}
 
 // Key implements kernel.Kernel.
 func (c *chain) Key() string {
@@ -81,11 +167,11 @@ func (c *chain) Choose() (kernel.Choice, error) {
 // Spec implements kernel.Kernel.
 func (c *chain) Spec(choice kernel.Choice) (*kernel.Spec, error) {
 	s := choice.Schedule.(*chained)
-	var stems, notes []string
+	var notes []string
 	for _, p := range c.parts {
-		stems, notes = append(stems, stem(p.region.Region.Body)), append(notes, note(p.region.Region.Body))
+		notes = append(notes, note(p.region.Region.Body))
 	}
-	return &kernel.Spec{Stem: strings.Join(stems, "_"), Family: ir.FamilyChain, Grid: [3]int{s.last().blocks, 1, 1}, Block: [3]int{s.threads, 1, 1},
+	return &kernel.Spec{Stem: c.stem(), Family: ir.FamilyChain, Grid: [3]int{s.last().blocks, 1, 1}, Block: [3]int{s.threads, 1, 1},
 		Shared: s.shared, MACs: c.node.MACs(), Note: strings.Join(notes, ", then "), Operands: c.operands(), Schedule: s.String(),
 		Emit: func(k *ptx.Kernel, params []ptx.Sym) { c.emit(s, k, params, nil) }}, nil
 }

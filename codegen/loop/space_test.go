@@ -60,3 +60,19 @@ func TestAScheduleFromOutsideThatCannotBe(t *testing.T) {
 		require.ErrorContains(t, err, "no such loop; forms are")
 	}
 }
+
+// TestPlansOfChainsComputeTheSame: schedules of a tuner's space of chains, drawn by chance.
+func TestPlansOfChainsComputeTheSame(t *testing.T) {
+	rng := rand.New(rand.NewSource(4))
+	for _, c := range chainCases {
+		t.Run(c.name, func(t *testing.T) {
+			b, ctx := c.region(t), kerneltest.Target(t, "sm_121")
+			require.NotEmpty(t, b.Plans(Family, ctx, rng, 3))
+			for text, want := range map[string]string{kernel.Apart: kernel.ErrApart.Error(), "flat x3, then flat x5": "no such loops"} {
+				ctx.Choices = kerneltest.Fixed(text)
+				_, err := Family.Lower(b.Node, ctx)
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
