@@ -11,8 +11,6 @@ import (
 var _ = register(Pass{
 	Name:    "centre",
 	Summary: "store activations less the mean of their channel, which calibration measures: rounding is relative to what is left",
-	Runs:    []Place{{stageRegions, eighths}},
-	Behind:  "views",
 	After: map[string]string{
 		"stack": "members have means of their own",
 		"views": "a value that a view reads keeps its means",

@@ -10,12 +10,11 @@ import (
 var _ = register(Pass{
 	Name:    "chain",
 	Summary: "join a window and the one that reads it, what a contraction multiplies and the contraction, or loops of few elements, into a region for one kernel, where that is predicted to be faster than several",
-	Runs:    []Place{{stageRegions, every}},
-	Last:    true, // narrow says how the value between is stored: windows that it has seen apart round it so
 	After: map[string]string{
-		"fuse":  "chain joins regions",
-		"stack": "windows with members join as they are, those of a chain would have to be stacked as chains",
-		"views": "a window whose operand turns out to be a view reads no window",
+		"narrow": "it says how the value between is stored: windows that it has seen apart round it so",
+		"fuse":   "chain joins regions",
+		"stack":  "windows with members join as they are, those of a chain would have to be stacked as chains",
+		"views":  "a window whose operand turns out to be a view reads no window",
 	},
 	Needs: []string{"fuse"},
 	Run:   chain,

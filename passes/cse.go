@@ -12,9 +12,6 @@ import (
 var _ = register(Pass{
 	Name:    "cse",
 	Summary: "merge identical operations on identical operands, and constants with the same content",
-	Runs:    cleanUp,
-	Last:    true,
-	Behind:  "simplify",
 	Run: func(_ *Context, g *ir.Graph) error {
 		consts := newConstPool()
 		seen := map[string]*ir.Node{}

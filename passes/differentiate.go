@@ -13,7 +13,6 @@ const GradientPrefix = "grad:"
 var _ = register(Pass{
 	Name:    "differentiate",
 	Summary: "add the gradients of the sum of the losses by the variables as outputs, by reverse mode; what gradients take as constant is then no longer marked",
-	Runs:    []Place{{stageTraining, computed}},
 	After: map[string]string{
 		"widen":         "gradients are computed in f32",
 		"insert-dora":   "adapters are what is trained",

@@ -8,8 +8,6 @@ import (
 var _ = register(Pass{
 	Name:    "expand",
 	Summary: "unroll short GRU, LSTM and RNN layers, with one MatMul for the inputs of all steps; split Einsum into MatMuls and the gradient of an attention that no kernel computes into its products, long CumSum and CumProd into blocks",
-	Runs:    []Place{{stageOps, computed}, {stageWeights, asInFile}},
-	Behind:  "recognise-quantised",
 	Run: func(ctx *Context, g *ir.Graph) error {
 		_, err := rewrite(g, func(s *sweep, n *ir.Node) {
 			switch {

@@ -7,8 +7,6 @@ import (
 var _ = register(Pass{
 	Name:      "fold",
 	Summary:   "evaluate nodes with constant operands, unless the result would be much larger; store equal elements once",
-	Runs:      cleanUp,
-	Last:      true,
 	Tolerance: 1e-3, // each folded result is rounded to its type, which may be f16
 	Run: func(_ *Context, g *ir.Graph) error {
 		for _, v := range g.Constants() {

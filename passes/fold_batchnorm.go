@@ -9,7 +9,6 @@ import (
 var _ = register(Pass{
 	Name:    "fold-batchnorm",
 	Summary: "replace BatchNorm by a Mul and an Add with constants, for fold-scale and merge-branches to fold into weights",
-	Runs:    []Place{{stageWeights, computed}},
 	After: map[string]string{
 		"fold": "the statistics must be constants",
 	},

@@ -10,7 +10,6 @@ import (
 var _ = register(Pass{
 	Name:    "fold-scale",
 	Summary: "fold constant per-channel factors and terms into the weights and bias of an adjacent linear op",
-	Runs:    []Place{{stageWeights, computed}, {stageChannels, computed}},
 	After: map[string]string{
 		"fold-batchnorm": "it turns normalisations into factors and terms",
 		"merge-branches": "branches must be merged before a factor of their sum can be folded",

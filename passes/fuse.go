@@ -9,7 +9,6 @@ import (
 var _ = register(Pass{
 	Name:    "fuse",
 	Summary: "group all nodes into regions: contraction, window, loop or view",
-	Runs:    []Place{{stageRegions, every}},
 	After: map[string]string{
 		"segment": "segment looks for MatMul and Conv nodes, which fuse moves into regions",
 	},

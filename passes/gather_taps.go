@@ -9,8 +9,6 @@ import (
 var _ = register(Pass{
 	Name:    "gather-taps",
 	Summary: "turn ConvTranspose, which spreads each position over a window, into Conv, which gathers: flipped weights, for each phase of a stride those that meet it",
-	Runs:    []Place{{stageWeights, every}},
-	Behind:  "fold-scale",
 	After: map[string]string{
 		"fold-scale":     "a factor moves into one weight, and not into those of every phase",
 		"merge-branches": "it merges branches in the file's layout",

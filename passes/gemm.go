@@ -9,8 +9,6 @@ import (
 var _ = register(Pass{
 	Name:    "gemm",
 	Summary: "normalise MatMul by a constant: B stored as [N,K] (transB), operands of rank ≥ 2; turn Conv of 1×1 images into MatMul",
-	Runs:    []Place{{stageChannels, computed}},
-	Behind:  "fold-scale",
 	After: map[string]string{
 		"expand":              "an Einsum may contain a product by a constant",
 		"recognise-attention": "attention patterns need their transposes as separate nodes",

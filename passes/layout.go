@@ -9,8 +9,6 @@ import (
 var _ = register(Pass{
 	Name:    "layout",
 	Summary: "switch convolutions and pools to channels-last; sink the transposes between them until they cancel",
-	Runs:    []Place{{stageWeights, every}},
-	Behind:  "fold-scale",
 	After: map[string]string{
 		"gather-taps":    "it transposes around the convolutions that it makes",
 		"merge-branches": "it merges branches in the file's layout",

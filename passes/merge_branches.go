@@ -9,8 +9,6 @@ import (
 var _ = register(Pass{
 	Name:    "merge-branches",
 	Summary: "merge a sum of convolutions of one value, the value itself and constants into one convolution",
-	Runs:    []Place{{stageWeights, computed}, {stageChannels, computed}},
-	Behind:  "recognise-layernorm",
 	After: map[string]string{
 		"fold-batchnorm": "a branch that is only a normalisation must be a product and a sum to match",
 		"simplify":       "exporters insert additions of zero between branches",

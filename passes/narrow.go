@@ -14,7 +14,6 @@ import (
 var _ = register(Pass{
 	Name:    "narrow",
 	Summary: "store weights and the values between regions in f16, bf16 or the types that calibration chose; accumulate in f32",
-	Runs:    []Place{{stageRegions, narrowed}},
 	After: map[string]string{
 		"fuse":  "narrow sets the types at region boundaries",
 		"views": "a view must have its operand's type; a loop need not",

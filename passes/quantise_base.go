@@ -12,7 +12,6 @@ import (
 var _ = register(Pass{
 	Name:    "quantise-base",
 	Summary: "round the frozen weights of MatMul and Conv to narrow numbers, and scale the products: both directions of a layer multiply the same numbers",
-	Runs:    []Place{{stageTraining, computed}},
 	After: map[string]string{
 		"widen":       "weights are f32",
 		"insert-dora": "norms are those of the rounded weights, and adapters stand beside the products",

@@ -10,8 +10,6 @@ import (
 var _ = register(Pass{
 	Name:    "recognise-attention",
 	Summary: "recognise softmax(q·kᵀ·scale + mask)·v as Attention; the scale may be applied to q, k or their product",
-	Runs:    []Place{{stagePatterns, computed}},
-	Behind:  "recognise-layernorm",
 	After: map[string]string{
 		"recognise-softmax": "a softmax may be written as elementary ops",
 		"simplify":          "patterns do not look through casts or expansions",

@@ -9,7 +9,6 @@ import (
 var _ = register(Pass{
 	Name:    "recognise-gelu",
 	Summary: "recognise 0.5·x·(1+erf(x/√2)) and its tanh approximation, in any order, as Gelu with the file's value of √2",
-	Runs:    []Place{{stagePatterns, computed}},
 	After: map[string]string{
 		"simplify": "patterns do not look through casts or expansions",
 	},

@@ -5,8 +5,6 @@ import "github.com/spark-compile/spark-compile/ir"
 var _ = register(Pass{
 	Name:    "recognise-layernorm",
 	Summary: "recognise (x-mean)/√(var+ε)·scale+bias as LayerNorm and x/√(mean x²+ε)·scale as RMSNorm",
-	Runs:    []Place{{stagePatterns, computed}, {stageChannels, computed}},
-	Behind:  "recognise-softmax",
 	After: map[string]string{
 		"simplify": "patterns do not look through casts or expansions",
 		"cse":      "exporters write x-mean twice; it must be one value to match",

@@ -5,7 +5,6 @@ import "github.com/spark-compile/spark-compile/ir"
 var _ = register(Pass{
 	Name:    "recognise-silu",
 	Summary: "recognise x·sigmoid(x) as Silu and 1/(1+exp(-x)) as Sigmoid",
-	Runs:    []Place{{stagePatterns, computed}},
 	After: map[string]string{
 		"simplify": "patterns do not look through casts or expansions",
 	},

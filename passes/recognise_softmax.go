@@ -5,7 +5,6 @@ import "github.com/spark-compile/spark-compile/ir"
 var _ = register(Pass{
 	Name:    "recognise-softmax",
 	Summary: "recognise exp(x-max)/Σ, with or without the maximum, as Softmax and its logarithm as LogSoftmax",
-	Runs:    []Place{{stagePatterns, computed}},
 	After: map[string]string{
 		"simplify": "patterns do not look through casts or expansions",
 	},

@@ -14,12 +14,11 @@ import (
 var _ = register(Pass{
 	Name:    "rematerialise",
 	Summary: "compute values again where they are read late instead of keeping them, so that values between regions fit a number of bytes",
-	Runs:    []Place{{stageRegions, every}},
-	Last:    true, // narrow says how many bytes a value has
 	After: map[string]string{
-		"fuse":  "values between regions are what takes memory",
-		"views": "a view has the memory of its operand",
-		"chain": "a copy of a region has its kernel, and so its bits, where no later pass joins one of the two",
+		"narrow": "it says how many bytes a value has",
+		"fuse":   "values between regions are what takes memory",
+		"views":  "a view has the memory of its operand",
+		"chain":  "a copy of a region has its kernel, and so its bits, where no later pass joins one of the two",
 	},
 	Needs: []string{"fuse"},
 	Run:   rematerialise,

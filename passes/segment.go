@@ -10,7 +10,6 @@ import (
 var _ = register(Pass{
 	Name:    "segment",
 	Summary: "merge M = 1 linear layers of equal depth, with their transposes, biases and activations, into one SegmentedMatVec",
-	Runs:    []Place{{stageRegions, computed}},
 	Run:     segment,
 })
 

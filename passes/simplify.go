@@ -9,9 +9,6 @@ import (
 var _ = register(Pass{
 	Name:    "simplify",
 	Summary: "remove no-ops such as x+0, x·1, and casts and moves that cancel; replace movement ops by simpler ones",
-	Runs:    cleanUp,
-	Last:    true,
-	Behind:  "fold",
 	Run: func(_ *Context, g *ir.Graph) error {
 		return rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {
 			for _, rule := range simplifyRules(n.Op.Name) {

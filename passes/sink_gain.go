@@ -9,8 +9,6 @@ import (
 var _ = register(Pass{
 	Name:    "sink-gain",
 	Summary: "move a factor of each channel of a large image that only convolutions read into their weights, or behind those that the image is the weights of",
-	Runs:    []Place{{stageChannels, computed}},
-	Behind:  "gemm",
 	After: map[string]string{
 		"gather-taps": "it makes the convolutions of gradients",
 		"layout":      "channels are the last dimension behind it",

@@ -10,7 +10,6 @@ import (
 var _ = register(Pass{
 	Name:    "sooner",
 	Summary: "in a training step, put regions that read much and write little right behind what they read, while it is in L2",
-	Runs:    []Place{{stageRegions, every}},
 	After: map[string]string{
 		"fuse":  "sooner orders regions",
 		"stack": "a region with members waits for all that its members read",

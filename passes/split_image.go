@@ -10,8 +10,6 @@ import (
 var _ = register(Pass{
 	Name:    "split-image",
 	Summary: "split the image that a convolution reads into two terms, each of which e4m3 holds exactly if pixels have 8 bits",
-	Runs:    []Place{{stageChannels, eighths}},
-	Behind:  "gemm",
 	After: map[string]string{
 		"layout": "terms become channels, which it moves to the end",
 		"gemm":   "it turns a Conv of 1×1 images into MatMul, and vectors are not images",

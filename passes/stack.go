@@ -14,7 +14,6 @@ func itoa(n int) string { return strconv.Itoa(n) }
 var _ = register(Pass{
 	Name:    "stack",
 	Summary: "merge isomorphic regions of equal depth into one region with members",
-	Runs:    []Place{{stageRegions, computed}},
 	After: map[string]string{
 		"fuse": "stack compares regions",
 	},

@@ -11,17 +11,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Pass is one step from graph to graph: a row of the table. Each pass registers its own, in its own file.
+// Pass is one step from graph to graph: a row of the table. Each pass registers its own, in its own file, and stands in
+// pipeline.go.
 type Pass struct {
 	Name    string
 	Summary string
-	// Runs lists the places of the pass in the default pipelines.
-	Runs []Place
-	// Last passes stand at the end of a stage.
-	Last bool
-	// Behind names the pass that this one follows where both stand in one stage. Any other order would do no harm, but
-	// pipelines print and run the same way everywhere. Passes without an order go by name.
-	Behind string
 	// After maps the pass that must come before this one, where both run, to the reason.
 	After map[string]string
 	// Needs names passes without which this one cannot run. They are in After too.
@@ -32,56 +26,6 @@ type Pass struct {
 	// rounding; 0 means equal up to the order of float64 operations.
 	Tolerance float64
 }
-
-// Place is a stage of some pipelines.
-type Place struct {
-	stage stage
-	in    pipelines
-}
-
-// stage is a part of a pipeline.
-type stage uint8
-
-// Stages in the order in which they run. The passes that clean up end a stage.
-const (
-	stageTypes    stage = iota // values get the types in which they are computed
-	stageTraining              // adapters are put in, and gradients behind losses
-	stageOps                   // ops of files that no kernel computes are taken apart
-	stagePatterns              // chains of ops become the op that they mean
-	stageWeights               // constants become weights, and channels the last dimension
-	stageChannels              // what now meets along the channels: constants of attention blocks and their weights, norms
-	stageRegions               // nodes become regions, and regions get their storage
-)
-
-// pipelines is a set of pipelines, by what precisions store between regions.
-type pipelines uint8
-
-const (
-	asInFile pipelines = 1 << iota // the file's types: passes leave every rounding in its place
-	wide                           // f32
-	halves                         // 16 bits or blocks of fewer
-	eighths                        // 16 or 8 bits
-	narrowed = halves | eighths
-	computed = wide | narrowed
-	every    = asInFile | computed
-)
-
-// pipelineOf is the pipeline that a precision runs.
-func pipelineOf(p *precision.Precision) pipelines {
-	switch p.Between {
-	case "":
-		return asInFile
-	case "f32":
-		return wide
-	}
-	if len(p.Ladder) > 0 && p.Ladder[0].Activations.Bits() == 8 {
-		return eighths
-	}
-	return halves
-}
-
-// cleanUp is where passes run that clean up after others.
-var cleanUp = []Place{{stageTypes, every}, {stageOps, computed}, {stageWeights, every}, {stageChannels, computed}}
 
 // Context tells passes about the compilation.
 type Context struct {
@@ -132,60 +76,6 @@ func register(p Pass) bool {
 	}
 	table[p.Name] = &p
 	return true
-}
-
-// Table returns every pass in the order in which pipelines first reach it.
-func Table() []*Pass {
-	var rows []*Pass
-	for _, name := range pipeline(every, stageTypes, stageRegions) {
-		if p := table[name]; !slices.Contains(rows, p) {
-			rows = append(rows, p)
-		}
-	}
-	return rows
-}
-
-// Pipeline names the passes that run by default at a precision, in order. A pass that cleans up after others is named
-// more than once.
-func Pipeline(name string) ([]string, error) {
-	p, err := precision.Lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	return pipeline(pipelineOf(p), stageTypes, stageRegions), nil
-}
-
-// pipeline names the passes that run from one stage of a pipeline to another.
-func pipeline(in pipelines, from, to stage) []string {
-	var names []string
-	for s := from; s <= to; s++ {
-		here := slices.DeleteFunc(slices.Sorted(maps.Keys(table)), func(name string) bool {
-			return !slices.ContainsFunc(table[name].Runs, func(at Place) bool { return at.stage == s && at.in&in != 0 })
-		})
-		names = append(names, arrange(here)...)
-	}
-	return names
-}
-
-// arrange puts each pass of a stage behind those that it follows. It breaks a cycle at the first name, for CheckOrder to
-// report.
-func arrange(names []string) []string {
-	var out []string
-	for len(names) > 0 {
-		next := slices.IndexFunc(names, func(name string) bool {
-			p := table[name]
-			return !slices.ContainsFunc(names, func(other string) bool {
-				if p.Last != table[other].Last {
-					return p.Last
-				}
-				return other == p.Behind || p.After[other] != ""
-			})
-		})
-		next = max(next, 0)
-		out = append(out, names[next])
-		names = slices.Delete(names, next, next+1)
-	}
-	return out
 }
 
 // Lookup returns the pass of that name, or an error that lists what there is.
@@ -275,7 +165,7 @@ func Help() string {
 		}
 	}
 	for _, p := range precision.All() {
-		fmt.Fprintf(&b, "\n%s: %s\n", p.Name, strings.Join(pipeline(pipelineOf(p), stageTypes, stageRegions), " "))
+		fmt.Fprintf(&b, "\n%s: %s\n", p.Name, strings.Join(pipeline(pipelineOf(p), stages), " "))
 	}
 	return b.String()
 }

@@ -9,7 +9,6 @@ import (
 var _ = register(Pass{
 	Name:    "views",
 	Summary: "simplify view regions; those that cannot alias their operands become loops",
-	Runs:    []Place{{stageRegions, every}},
 	After: map[string]string{
 		"fuse":  "views rewrites view regions",
 		"stack": "stack makes members views of the stacked value and removes Concats of members",

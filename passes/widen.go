@@ -12,7 +12,6 @@ import (
 var _ = register(Pass{
 	Name:    "widen",
 	Summary: "widen f16 and bf16 values to f32; casts keep the file's types at inputs and outputs of the graph, unless these are to be f32",
-	Runs:    []Place{{stageTypes, computed}},
 	Run:     widen,
 })
 

@@ -1,0 +1,129 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/precision"
+)
+
+// stage is a part of the pipelines.
+type stage struct {
+	name  string
+	steps []step
+}
+
+// step is a pass in some of the pipelines.
+type step struct {
+	pass string
+	in   pipelines
+}
+
+// stages are the default pipelines: those passes of each stage, in this order, that the precision's pipeline has. Why one
+// stands behind another is in its row (Pass.After), which tests hold against the list.
+var stages = []stage{
+	{"types", cleaned(every, // values get the types in which they are computed
+		step{"widen", computed})},
+	{"training", []step{ // adapters are put in, and gradients behind losses
+		{"insert-dora", computed},
+		{"quantise-base", computed},
+		{"differentiate", computed},
+		{"sink-padding", computed}}},
+	{"ops", cleaned(computed, // ops of files that no kernel computes are taken apart
+		step{"recognise-quantised", computed},
+		step{"expand", computed})},
+	{"patterns", []step{ // chains of ops become the op that they mean
+		{"recognise-gelu", computed},
+		{"recognise-silu", computed},
+		{"recognise-softmax", computed},
+		{"recognise-layernorm", computed},
+		{"recognise-attention", computed}}},
+	{"weights", cleaned(every, // constants become weights, and channels the last dimension
+		step{"expand", asInFile},
+		step{"fold-batchnorm", computed},
+		step{"merge-branches", computed},
+		step{"fold-scale", computed},
+		step{"gather-taps", every},
+		step{"layout", every})},
+	{"channels", cleaned(computed, // what now meets along the channels: constants of attention blocks and their weights, norms
+		step{"recognise-layernorm", computed},
+		step{"merge-branches", computed},
+		step{"fold-scale", computed},
+		step{"gemm", computed},
+		step{"sink-gain", computed},
+		step{"split-image", eighths})},
+	{"regions", []step{ // nodes become regions, and regions get their storage
+		{"segment", computed},
+		{"fuse", every},
+		{"stack", computed},
+		{"views", every},
+		{"centre", eighths},
+		{"narrow", narrowed},
+		{"sooner", every},
+		{"chain", every},
+		{"rematerialise", every}}},
+}
+
+// cleaned are steps, and those that clean up behind them.
+func cleaned(in pipelines, steps ...step) []step {
+	return append(steps, step{"fold", in}, step{"simplify", in}, step{"cse", in}, step{"dce", in})
+}
+
+// pipelines is a set of pipelines, by what precisions store between regions.
+type pipelines uint8
+
+const (
+	asInFile pipelines = 1 << iota // the file's types: passes leave every rounding in its place
+	wide                           // f32
+	halves                         // 16 bits or blocks of fewer
+	eighths                        // 16 or 8 bits
+	narrowed = halves | eighths
+	computed = wide | narrowed
+	every    = asInFile | computed
+)
+
+// pipelineOf is the pipeline that a precision runs.
+func pipelineOf(p *precision.Precision) pipelines {
+	switch p.Between {
+	case "":
+		return asInFile
+	case "f32":
+		return wide
+	}
+	if len(p.Ladder) > 0 && p.Ladder[0].Activations.Bits() == 8 {
+		return eighths
+	}
+	return halves
+}
+
+// Pipeline names the passes that run by default at a precision, in order. A pass that cleans up after others is named
+// more than once.
+func Pipeline(name string) ([]string, error) {
+	p, err := precision.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	return pipeline(pipelineOf(p), stages), nil
+}
+
+// pipeline names the passes of some stages that pipelines have.
+func pipeline(in pipelines, of []stage) (names []string) {
+	for _, s := range of {
+		for _, x := range s.steps {
+			if x.in&in != 0 {
+				names = append(names, x.pass)
+			}
+		}
+	}
+	return names
+}
+
+// Table returns every pass in the order in which pipelines first reach it.
+func Table() []*Pass {
+	var rows []*Pass
+	for _, name := range pipeline(every, stages) {
+		if p := table[name]; !slices.Contains(rows, p) {
+			rows = append(rows, p)
+		}
+	}
+	return rows
+}
