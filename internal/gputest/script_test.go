@@ -327,7 +327,7 @@ func TestScript(t *testing.T) {
 		require.Error(t, r.err)
 		got := r.statuses(t)
 		require.Equal(t, quick, slices.Concat(got["LIMIT"], got["LATE"]))
-		require.Greater(t, len(got["LIMIT"]), 4)
+		require.NotEmpty(t, got["LIMIT"]) // how many depends on how busy this host is
 		require.NotEmpty(t, got["LATE"])
 		require.Less(t, r.took, 1200*time.Millisecond+slack)
 	})
