@@ -167,7 +167,7 @@ func (p *parser) tensor(v *Value) *Tensor {
 		p.fail(err)
 		return c
 	case strings.HasPrefix(p.tok, "sha256:"):
-		p.failf("its data was printed as a hash: print the graph with full constants")
+		p.failf("its data was printed as a hash: print the graph with full constants (spark opt --full)")
 		return nil
 	case t.Numel() > 1<<24:
 		p.failf("%v is too large for a list", t)

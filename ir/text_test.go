@@ -66,7 +66,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{line("%y: f32[3,3] = Softmax(%x)"), `line 3: Softmax: attribute "axis" is missing`},
 		{line("const %c: f32[2] = [1]"), "line 3: constant %c: 1 elements for f32[2]"},
 		{line("const %c: i8[1] = [200]"), `line 3: constant %c: "200" is no i8`},
-		{line("const %c: f32[99] = sha256:00"), "line 3: constant %c: its data was printed as a hash: print the graph with full constants"},
+		{line("const %c: f32[99] = sha256:00"), "line 3: constant %c: its data was printed as a hash: print the graph with full constants (spark opt --full)"},
 		{line("%y: f32[2,3] = Region(%x) {family=\"loop\"}"), "line 3: Region: it has no body"},
 		{"graph \"g\" {\n  input %x: f9[2]", "line 2: unknown element type \"f9\""},
 		{"graph \"g\" {\n  input %x: f32[99999999999,99999999999]", "line 2: shape [99999999999 99999999999] has more than 2^40 elements"},

@@ -416,7 +416,7 @@ func (g *guide) python(t *testing.T, at, text string) string {
 func TestFlagsOfTheGuide(t *testing.T) {
 	known := map[string]bool{"--gpus": true, "--ignore-missing": true, "--strip-components": true} // of docker, sha256sum and tar
 	var all []string
-	for _, c := range []string{"compile", "run", "bench", "info", "dora", "dora init", "dora inspect", "dora merge", "dora diff", "dora data", "dora train", "sim", "sim list", "sim show", "sim run", "sim compare", "sim replay"} {
+	for _, c := range []string{"compile", "run", "bench", "info", "opt", "dora", "dora init", "dora inspect", "dora merge", "dora diff", "dora data", "dora train", "sim", "sim list", "sim show", "sim run", "sim compare", "sim replay"} {
 		out, err := exec.Command("go", append([]string{"run", "../../cmd/spark"}, strings.Fields(c+" --help")...)...).Output()
 		require.NoError(t, err)
 		for _, f := range regexp.MustCompile(`--(\[no-\])?[a-z][a-z-]*`).FindAllString(string(out), -1) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/cmd/internal/compile"
 	"github.com/spark-compile/spark-compile/cmd/internal/dora"
 	"github.com/spark-compile/spark-compile/cmd/internal/info"
+	"github.com/spark-compile/spark-compile/cmd/internal/opt"
 	"github.com/spark-compile/spark-compile/cmd/internal/run"
 	"github.com/spark-compile/spark-compile/cmd/internal/sim"
 	"github.com/spark-compile/spark-compile/internal/cli"
@@ -20,7 +21,7 @@ import (
 // commands are those of which spark-NAME is a link's name.
 var commands = map[string]command{
 	"bench": {bench.Main, bench.Summary}, "compile": {compile.Main, compile.Summary}, "dora": {dora.Main, dora.Summary},
-	"info": {info.Main, info.Summary}, "run": {run.Main, run.Summary}, "sim": {sim.Main, sim.Summary},
+	"info": {info.Main, info.Summary}, "opt": {opt.Main, opt.Summary}, "run": {run.Main, run.Summary}, "sim": {sim.Main, sim.Summary},
 }
 
 type command struct {
