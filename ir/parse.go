@@ -44,7 +44,14 @@ func (p *parser) define(b *body, v *Value) {
 	}
 }
 
+// deepest bounds graphs in each other: those of a chain are three.
+const deepest = 16
+
 func (p *parser) graph(r *Region) *Graph {
+	if p.depth++; p.depth > deepest {
+		p.failf("more than %d graphs in each other", deepest)
+	}
+	defer func() { p.depth-- }()
 	p.expect("graph")
 	b := &body{NewGraph(p.quoted()), map[string]*Value{}, r}
 	p.expect("{")

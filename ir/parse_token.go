@@ -11,6 +11,7 @@ type parser struct {
 	text          string
 	pos           int
 	line          int
+	depth         int    // of graphs in each other
 	tok           string // "" at the end; strings keep their quotes
 	tokLine       int
 	statementLine int    // where the statement being read begins; 0 outside statements

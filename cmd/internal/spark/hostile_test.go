@@ -135,6 +135,17 @@ var formats = []format{
 	}},
 	{name: "package: weights", file: "pkg/weights.bin", args: "run pkg --device emu"},
 	{name: "package: kernels", file: "pkg/sm_121/kernels.ptx", args: "run pkg --device emu"},
+	{name: "IR", file: "g.ir", args: "opt g.ir", own: []attack{
+		{"a constant of 4 TiB", bytesOf(func([]byte) []byte {
+			return []byte("graph \"g\" {\n  const %c: f32[1099511627776] = splat 1\n  %y: f32[1099511627776] = Exp(%c)\n  output %y\n}\n")
+		})},
+		{"the sum of a constant of 64 GiB", bytesOf(func([]byte) []byte {
+			return []byte("graph \"g\" {\n  const %c: f32[17179869184] = splat 1\n  %y: f32[1] = ReduceSum(%c) {axes=[0], keepdims=true}\n  output %y\n}\n")
+		})},
+		{"a hundred thousand graphs in each other", bytesOf(func([]byte) []byte {
+			return append([]byte("graph \"g\" {\n  input %x: f32[2]\n"), bytes.Repeat([]byte("%y: f32[2] = Region(%x) {family=\"loop\"} graph \"b\" {\n  input %x: f32[2]\n"), 100000)...)
+		})},
+	}},
 	{name: "PTX", file: "k.ptx", args: "run --ptx k.ptx --kernel fill --arg out:u32[32]"},
 	{name: "adapter", file: "a.safetensors", args: "dora merge m.onnx a.safetensors -o merged.onnx", own: []attack{
 		{"a header of 2⁶³ bytes", bytesOf(func([]byte) []byte { return append(bytes.Repeat([]byte{0xff}, 7), 0x7f, '{', '}') })},
@@ -296,6 +307,7 @@ func whole(t *testing.T) string {
 		require.NoError(t, npy.WriteZip(filepath.Join(dir, "data", fmt.Sprintf("%d.npz", i)), map[string]*npy.Array{"x": array}))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "k.ptx"), []byte(kernel), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "g.ir"), []byte("graph \"g\" {\n  input %x: f32[2]\n  %y: f32[2] = Exp(%x)\n  output %y\n}\n"), 0o644))
 	for _, name := range []string{"vision", "policy"} {
 		m, err := driving.MakeIn(name, driving.Tiny, ir.Float32)
 		require.NoError(t, err)
