@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"os"
 	"reflect"
 	"regexp"
 	"strings"
@@ -34,6 +35,13 @@ func (p place) is() string {
 	return p.flag.ShortSummary()
 }
 
+// mayBe reports whether a value names an input: a file that is there, or, of an argument or a flag for directories, a
+// directory. Others are names, of which there may be a directory too: -o fp8 --precision fp8.
+func (p place) mayBe() bool {
+	info, err := os.Stat(p.path)
+	return err == nil && (!info.IsDir() || p.flag == nil || p.flag.Flag == nil || strings.Contains(p.flag.Flag.PlaceHolder, "DIR"))
+}
+
 // checkOutputs refuses outputs that are an input or another output: they would replace it. others are inputs that were
 // taken out of the command line before it was parsed.
 func checkOutputs(parsed *kong.Context, others []string) error {
@@ -58,7 +66,7 @@ func checkOutputs(parsed *kong.Context, others []string) error {
 			if over := out.flag.Tag.Get(tagOver); over != "" && in.flag != nil && in.flag.Name == over {
 				continue
 			}
-			if atomicfile.Same(out.path, in.path) {
+			if in.mayBe() && atomicfile.Same(out.path, in.path) {
 				return fmt.Errorf("%s %s: it is an input too (%s), which would be overwritten: give another name",
 					out.is(), out.path, in.is())
 			}

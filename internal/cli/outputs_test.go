@@ -16,6 +16,8 @@ type outputFlags struct {
 	Input     []string          `sep:"none"`
 	Value     map[string]string `mapsep:"none"`
 	Resume    string
+	Precision string
+	Frames    string `placeholder:"DIR"`
 	JSON      string   `name:"json" writes:"" over:"resume"`
 	HTML      string   `name:"html" writes:""`
 	TuneFile  []string `writes:""`
@@ -60,6 +62,10 @@ func TestParse_RefusesOutputsThatReplaceAFile(t *testing.T) {
 	refused("--json", "dangling", "--html", "nowhere")
 	refused("--json", "here/new", "--html", "new")
 	refused("--tune-file", "x.npz", "--html", "x.npz")
+	refused("--frames", "model", "--json", "model")
+	refused("./model", "--json", "model")
+	taken("--precision", "model", "--json", "model") // a precision, and a directory of before
+	taken("--precision", "new", "--json", "new")
 	taken("--resume", "was.json", "--json", "was.json")
 	taken("curve", "--json", "curve") // the name of a scenario, and a file of before
 	taken("own.yaml", "--json", "other", "--html", "another")
