@@ -17,7 +17,7 @@ type outputFlags struct {
 	Value     map[string]string `mapsep:"none"`
 	Resume    string
 	Precision string
-	Frames    string `placeholder:"DIR"`
+	Frames    string   `placeholder:"DIR"`
 	JSON      string   `name:"json" writes:"" over:"resume"`
 	HTML      string   `name:"html" writes:""`
 	TuneFile  []string `writes:""`
