@@ -28,7 +28,7 @@ import (
 // program is what is handed out; commands are links to it.
 const program = "spark"
 
-var commands = []string{"spark-bench", "spark-compile", "spark-dora", "spark-info", "spark-run", "spark-sim"}
+var commands = []string{"spark-bench", "spark-compile", "spark-dora", "spark-info", "spark-opt", "spark-run", "spark-sim"}
 
 var architectures = []string{"amd64", "arm64"}
 
