@@ -60,6 +60,13 @@ func TestDefaultPipelinesKeepTheOrder(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, CheckOrder(names), row.Name)
 		require.NoError(t, CheckNeeds(names), row.Name)
+		for _, n := range names {
+			for before := range table[n].After {
+				if row.Name != precision.File && !(row.Name == precision.FP32 && before == "narrow") { // which f32 has no use for
+					require.Contains(t, names, before, "%s comes after it", n)
+				}
+			}
+		}
 	}
 }
 
