@@ -19,8 +19,8 @@ import (
 // every layer quantised, to the 95 % bootstrap interval of the mean in fp32 (10,000 resamples). The 1,000 are four published
 // drives with 250 draws of uniform numbers each; fp8 is calibrated on the other four.
 func TestRollout_CostsAsMuchInLowPrecision(t *testing.T) {
-	if !fulltest.Runs(t.Name()) {
-		t.Skip("SPARK_FULL=1 runs 1,000 drives in three precisions")
+	if !fulltest.All() {
+		t.Skip("SPARK_FULL=1 runs 1,000 drives in three precisions: too long for a part")
 	}
 	m, drives, _ := golden(t)
 	const batch = 64
