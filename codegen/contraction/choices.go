@@ -15,7 +15,7 @@ func (k *tiled) Key() string {
 	if w := k.plan.tiles; w != nil {
 		key += fmt.Sprint(" ", w.rows, w.cols, w.width, w.bytes, w.byK)
 	}
-	if k.p.prologue != nil {
+	if k.p.producer != nil {
 		key += fmt.Sprintf(" %x", contents(k.region))
 	}
 	return key

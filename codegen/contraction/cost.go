@@ -15,10 +15,10 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	chunks := float64(s.chunks(p)) / float64(s.SplitK) // of a block
 	w := &cost.Work{Blocks: blocks, Warps: threads / 32, Resident: m.Resident(threads, s.shared(p), s.registers(p)),
 		Trips: 1, Streamed: chunks / float64(s.Stages-1), Barriers: chunks + float64(2*s.parts())}
-	if s.filled(p) {
+	if p.shape(s).waits {
 		w.Trips = 0
 	}
-	if p.prologue != nil && s.Stages == 2 { // as counts have it: a wait for all copies is a round trip
+	if p.producer != nil && s.Stages == 2 { // as counts have it: a wait for all copies is a round trip
 		w.Trips, w.Streamed = w.Trips+chunks, 0
 	}
 	if p.num.tensor() {
@@ -29,8 +29,8 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	if p.added != nil {
 		s.addedWork(p, pl, w, &tail)
 	}
-	if p.prologue != nil {
-		p.prologue.work(s, w, &loop, &tail)
+	if p.producer != nil {
+		p.producer.work(s, w, &loop, &tail)
 	}
 	warps := float64(blocks * w.Warps)
 	of := func(loop, tail float64) float64 { return float64(warps * (float64(chunks*loop) + tail)) }
@@ -46,7 +46,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 
 	inside := float64(p.m*p.k) / float64(s.tilesM(p)*s.BM*s.chunks(p)*s.BK) // of the tiles of A
 	stage := float64(s.bytesB(p, pl))
-	if p.prologue == nil {
+	if p.producer == nil {
 		stage += float64(inside * float64(p.num.tileA(s.BM, s.BK)+p.num.scalesA(s.BM, s.BK)))
 	}
 	elements := p.batches() * p.m * p.n
@@ -106,7 +106,7 @@ func (s Schedule) mainLoop(p *problem, pl *plan) cost.Work {
 	w, n := s.multiply(p, pl), &p.num
 	copies := func(bytes, each int) float64 { return float64(ceilDiv(bytes, each*s.threads())) }
 	copiesA, copiesB := 0.0, copies(n.tileB(s.BN, s.BK), 16)
-	if p.prologue == nil {
+	if p.producer == nil {
 		copiesA = copies(n.tileA(s.BM, s.BK), pl.loadA.perCopy()*pl.loadA.elem)
 	}
 	address := 5.0 // instructions of a copy
@@ -125,7 +125,7 @@ func (s Schedule) mainLoop(p *problem, pl *plan) cost.Work {
 			w.Integer += copiesB
 		}
 	}
-	if p.prologue == nil && !pl.loadA.async { // elements are loaded one by one
+	if p.producer == nil && !pl.loadA.async { // elements are loaded one by one
 		w.Loads = float64(copiesA * float64(pl.loadA.perCopy()))
 		w.Memory += w.Loads
 		w.Integer += float64(w.Loads * address)
@@ -211,27 +211,12 @@ func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
 // veryLongK is a K whose sixteenth part is long too: that of weights' gradients, which sum over all positions of a batch.
 const veryLongK = 1 << 14
 
-// lists returns what lists all schedules of a kernel that has others than ordinary contractions; nil: it has theirs.
-func (p *problem) lists() func() []Schedule {
-	switch d := p.prologue.(type) {
-	case *product:
-		if p.num.tensor() {
-			return func() []Schedule { return perceptrons(p) }
-		}
-	case *slide:
-		if d.from != nil && p.num.tensor() {
-			return d.from.candidates
-		}
-	}
-	return nil
-}
-
 // mostCandidates is about how many there are.
 const mostCandidates = 5 << 10
 
 // candidates enumerates the schedules worth considering, in a fixed order.
 func candidates(p *problem) []Schedule {
-	if list := p.lists(); list != nil {
+	if list := p.traits.schedules; list != nil {
 		return list()
 	}
 	out := make([]Schedule, 0, mostCandidates)

@@ -22,10 +22,11 @@ type gen struct {
 	tile                  num   // linear index of the tile: z, n, m
 	first, count          num   // chunks of K of this block
 
-	a tileLoad
-	b tileLoad  // of a variable B
-	w panelLoad // of packed weights
-	x tileLoad  // of A's scales
+	made emission // of A's tiles
+	a    tileLoad
+	b    tileLoad  // of a variable B
+	w    panelLoad // of packed weights
+	x    tileLoad  // of A's scales
 
 	mask ptx.Reg // of an attention: the mask of this block's z
 }
@@ -49,7 +50,7 @@ func (g *gen) emit() {
 		c = &mmaCore{}
 	}
 	g.pipeline(c)
-	if !g.s.filled(g.p) {
+	if !g.p.shape(g.s).waits {
 		g.I("cp.async.wait_group", ptx.Imm(0))
 	}
 	g.I("bar.sync", ptx.Imm(0))
@@ -124,10 +125,14 @@ func (g *gen) pipeline(c core) {
 	s, p := g.s, g.p
 	stage := s.stageBytes(p)
 	packed := g.plan.packed
-	if p.prologue != nil {
-		p.prologue.ahead(g)
+	g.made = p.emission(g)
+	made := &g.made
+	if made.ahead != nil {
+		made.ahead()
+	}
+	if made.constants != nil {
 		for i := 0; i < s.Stages-1; i++ {
-			g.ifChunk(imm(i), func() { p.prologue.constants(g, imm(i*stage)) })
+			g.ifChunk(imm(i), func() { made.constants(imm(i * stage)) })
 		}
 	}
 	if packed {
@@ -139,12 +144,8 @@ func (g *gen) pipeline(c core) {
 		g.prefetch()
 	}
 	kernel.Wait(g.Kernel, g.t)
-	if p.prologue != nil {
-		p.prologue.arrive(g)
-	} else {
-		g.a = g.plan.loadA
-		g.a.ptr, g.a.origin = g.matrix(g.plan.a, &p.a), g.mul(g.tileM, s.BM)
-		g.a.begin(g)
+	if made.arrive != nil {
+		made.arrive()
 	}
 	if p.scalesA != nil {
 		g.x = g.plan.loadScales
@@ -163,10 +164,8 @@ func (g *gen) pipeline(c core) {
 	chunk := s.BK / p.num.perUnit()
 	g.I("mov.b32", k, g.mul(g.first, chunk).operand())
 	variable := func(at num) {
-		if p.prologue != nil {
-			p.prologue.issue(g, inReg(k), at)
-		} else {
-			g.a.issue(g, inReg(k), at)
+		if made.issue != nil {
+			made.issue(inReg(k), at)
 		}
 		if p.scalesA != nil {
 			g.x.issue(g, g.div(inReg(k), blockSize/p.num.perUnit()), at)
@@ -183,8 +182,8 @@ func (g *gen) pipeline(c core) {
 	if p.added != nil {
 		g.copyAdded()
 	}
-	if p.prologue != nil {
-		p.prologue.begin(g)
+	if made.begin != nil {
+		made.begin()
 	}
 	it, ahead, read, write := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
 	g.I("mov.b32", it, ptx.Imm(0))
@@ -200,17 +199,13 @@ func (g *gen) pipeline(c core) {
 		if packed {
 			g.w.issue(g, inReg(write))
 		}
-		if p.prologue != nil {
-			p.prologue.constants(g, inReg(write))
+		if made.constants != nil {
+			made.constants(inReg(write))
 		}
 		variable(inReg(write))
 	})
 	g.I("cp.async.commit_group")
-	tileA := inReg(read)
-	if p.prologue != nil {
-		tileA = p.prologue.tile(g, inReg(it), tileA)
-	}
-	c.compute(g, tileA, inReg(read))
+	c.compute(g, made.tile(inReg(it), inReg(read)), inReg(read))
 	for _, slot := range []ptx.Reg{read, write} {
 		g.I("add.s32", slot, slot, ptx.Imm(stage))
 		p := g.compare("eq.u32", inReg(slot), imm(s.Stages*stage))

@@ -35,7 +35,7 @@ func newInner(front []*ir.Node, region *ir.Node, t *target.Target, to ir.DType) 
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := p.prologue.(*rows); !ok && p.prologue != nil {
+	if p.producer != nil && !p.traits.ahead {
 		return nil, fmt.Errorf("%s in front of two products", front[len(front)-1].Name)
 	}
 	switch row, col := layout.Coalesce(p.outs[0].row), layout.Coalesce(p.outs[0].col); {
@@ -206,8 +206,7 @@ func (in *inner) digits(g *gen) []num {
 // load brings the rows of the block's tile along M to shared memory: with plain stores, or with copies of the next group.
 func (r *running) load() {
 	g := r.g
-	if r.p.prologue != nil {
-		r.p.prologue.arrive(g)
+	if r.p.producer != nil {
 		return
 	}
 	a := g.plan.loadA
@@ -221,10 +220,10 @@ func (r *running) load() {
 // begin is what does not depend on the chunk of columns. Rows that are computed are, here.
 func (r *running) begin() {
 	g := r.g
-	if r.p.prologue != nil {
+	if r.p.producer != nil {
 		own := *g
 		own.smem = g.add(g.smem, r.rows)
-		r.p.prologue.begin(&own)
+		r.p.producer.emit(&own).begin()
 	}
 	if r.p.num.tensor() {
 		r.mma = &mmaCore{}
@@ -469,7 +468,7 @@ func (in *inner) work(s Schedule, loop, tail *cost.Work) (macs float64) {
 			loop.Barriers++
 		}
 	}
-	if p.prologue == nil {
+	if p.producer == nil {
 		rows := float64(ceilDiv(in.rowBytes(s), pl.loadA.perCopy()*pl.loadA.elem*s.threads()))
 		tail.Memory += rows
 		tail.Integer += float64(5 * rows)

@@ -37,7 +37,7 @@ func (s *Shared) analyse(region *ir.Node, ctx *kernel.Context) (kernel.Kernel, e
 	if err != nil {
 		return nil, err
 	}
-	if p.prologue == nil {
+	if p.producer == nil {
 		pl.share(p, s)
 	}
 	return &tiled{p, pl, ctx, region}, nil
@@ -97,22 +97,22 @@ func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
 
 // family is that of the region, and macs its multiply-adds.
 func (p *problem) family() string {
-	if p.prologue != nil {
+	if p.producer != nil {
 		return ir.FamilyChain
 	}
 	return ir.FamilyContraction
 }
 
 func (p *problem) macs() int64 {
-	if p.prologue != nil {
-		return p.region.MACs() + p.prologue.macs()
+	if p.producer != nil {
+		return p.region.MACs() + p.traits.macs
 	}
 	return p.region.MACs()
 }
 
 func stem(p *problem) string {
-	if p.prologue != nil {
-		return p.prologue.stem() + "_" + stemOf(p)
+	if p.producer != nil {
+		return p.traits.stem + "_" + stemOf(p)
 	}
 	return stemOf(p)
 }
@@ -132,8 +132,8 @@ func stemOf(p *problem) string {
 
 func note(p *problem) string {
 	t := ""
-	if p.prologue != nil {
-		t = p.prologue.stem() + ", "
+	if p.producer != nil {
+		t = p.traits.stem + ", "
 	}
 	t += fmt.Sprintf("%s m=%d n=%d k=%d", p.anchor.Op.Name, p.m, p.n, p.k)
 	if p.added != nil {

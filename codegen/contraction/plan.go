@@ -35,8 +35,8 @@ type plan struct {
 // start is a plan without operands.
 func start(p *problem, ctx *kernel.Context) *plan {
 	l := lower.New(p.region, ctx)
-	if p.prologue != nil {
-		l = p.prologue.lower(p, ctx).Beside(p.region)
+	if p.producer != nil {
+		l = p.producer.lower(p, ctx).Beside(p.region)
 	}
 	return &plan{Lowering: l, ctx: ctx, packed: p.b.src.data != nil, perUnit: p.num.perUnit()}
 }
@@ -54,10 +54,7 @@ func newPlan(p *problem, ctx *kernel.Context) (_ *plan, err error) {
 // open adds the operands of the product.
 func (pl *plan) open(p *problem) error {
 	ctx, elem := pl.ctx, max(1, bytesFor(p.num.a, 1))
-	if d, ok := p.prologue.(*slide); ok {
-		pl.a = pl.Input(d.source())
-	}
-	if p.prologue == nil {
+	if p.producer == nil {
 		pl.a = pl.Input(p.a.value)
 		pl.loadA = pl.rowsOfA(p, elem)
 	}
@@ -188,8 +185,8 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 	case c.packed:
 		c.Operands[c.b].Const = pack(p, s, c.ctx.Unpacked)
 	}
-	if p.prologue != nil {
-		p.prologue.tables(&c, s)
+	if p.producer != nil {
+		p.producer.tables(&c, s)
 	}
 	if s.SplitK > 1 {
 		c.work = len(c.Operands)

@@ -29,7 +29,8 @@ type problem struct {
 	conv    *window  // of a convolution
 	attn    *attend  // of an attention
 
-	prologue prologue // computes A; nil: A lies in memory
+	producer producer // of A; nil: A lies in memory
+	traits   traits   // of that
 	// spread sorts the modes of a view of the anchor's output into z, rows and columns.
 	spread func(v layout.View) (operand, error)
 }

@@ -13,33 +13,79 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// prologue computes A, the result of a region in front of the contraction: a block makes the tiles of A that it would otherwise copy, as
-// they would be stored and in the layout in which they would be copied. Blocks of different columns each do so.
-type prologue interface {
-	// lower makes the region an expression, and its operands the kernel's first.
+// A producer makes the tiles of A that blocks multiply, where A is the result of regions in front and does not lie in memory: as they would be
+// stored, and in the layout in which they would be copied. Blocks of different columns each make their own.
+type producer interface {
+	traits() traits
+	// lower makes the regions an expression, and their operands the kernel's first.
 	lower(p *problem, ctx *kernel.Context) *lower.Lowering
-	valid(s Schedule) error
-	registers(s Schedule, main int) int // of a thread, whose main loop takes so many
-	inStage(s Schedule) int             // bytes of a stage that it takes in place of a tile of A
-	behind(s Schedule) int              // bytes of shared memory behind the stages
+	shape(s Schedule) (tileShape, error) // the error says why the schedule cannot be
+	registers(s Schedule, main int) int  // of a thread, whose main loop takes so many
 	// work adds what blocks multiply and read from L2 and DRAM, what a warp does on a chunk, and before its main loop.
 	work(s Schedule, all, loop, tail *cost.Work)
+	tables(pl *plan, s Schedule) // sets the constants of a schedule
+	emit(g *gen) emission
+}
 
-	tilesM(s Schedule) int
-	// row is the row of A that a row of the block's tile is; where there is none, the kernel goes on at a label.
-	row(g *gen, row num, beyond ptx.Ref) num
-	tables(pl *plan, s Schedule) // the constants of a schedule
+// traits are what is known of a producer before its schedule.
+type traits struct {
+	stem string // of the kernel's name
+	macs int64
+	// schedules are all that such a kernel can have; nil: those of any contraction.
+	schedules func() []Schedule
+	ahead     bool // all tiles are made before the main loop, and are all that lies behind the stages
+}
 
-	ahead(g *gen)                // before the wait
-	constants(g *gen, stage num) // starts the copies of constants for the next chunk
-	arrive(g *gen)               // behind the wait
-	issue(g *gen, k, stage num)  // starts the copies for the chunk that begins at k
-	begin(g *gen)                // before the main loop
-	waits(s Schedule) bool       // whether begin waits for all copies in front of it
-	// tile is where the tile of A of the block's chunk of that number lies, whose stage is at a byte offset of shared memory.
-	tile(g *gen, chunk, stage num) num
-	stem() string
-	macs() int64
+// tileShape is what a block has of A.
+type tileShape struct {
+	tilesM int
+	stage  int  // bytes of a stage, in place of a copied tile
+	behind int  // bytes of shared memory behind the stages, until the main loop is done
+	waits  bool // emission.begin waits for all copies in front of it
+}
+
+// emission is what a producer emits, in the order of the pipeline. Functions that are nil emit nothing.
+type emission struct {
+	ahead     func()             // before the kernel waits for the launch in front
+	constants func(stage num)    // starts the copies of constants for the next chunk
+	arrive    func()             // behind that wait
+	issue     func(k, stage num) // starts the copies for the chunk that begins at k
+	begin     func()             // before the main loop
+	// tile makes the tile of the block's chunk of that number, whose stage is at a byte offset of shared memory, and says where it lies.
+	tile func(chunk, stage num) num
+	// row is the row of A that a row of the block's tile is; where there is none, the kernel goes on at a label. nil: tiles have as many rows
+	// each, one behind the other.
+	row func(row num, beyond ptx.Ref) num
+}
+
+// copied emits copies of A, which lies in memory.
+func (g *gen) copied() emission {
+	return emission{
+		arrive: func() {
+			g.a = g.plan.loadA
+			g.a.ptr, g.a.origin = g.matrix(g.plan.a, &g.p.a), g.mul(g.tileM, g.s.BM)
+			g.a.begin(g)
+		},
+		issue: func(k, stage num) { g.a.issue(g, k, stage) },
+		tile:  func(_, stage num) num { return stage },
+	}
+}
+
+// emission is that of the problem's A.
+func (p *problem) emission(g *gen) emission {
+	if p.producer == nil {
+		return g.copied()
+	}
+	return p.producer.emit(g)
+}
+
+// shape is what a block has of A; of a schedule that cannot be, nothing.
+func (p *problem) shape(s Schedule) tileShape {
+	if p.producer == nil {
+		return tileShape{tilesM: ceilDiv(p.m, s.BM), stage: p.num.tileA(s.BM, s.BK)}
+	}
+	shape, _ := p.producer.shape(s)
+	return shape
 }
 
 // chained is the normal form of a contraction behind regions that its blocks compute.
@@ -70,17 +116,21 @@ func behindParts(front []*ir.Node, n *ir.Node, t *target.Target) (*problem, erro
 	}
 	switch first := front[len(front)-1]; {
 	case first.IsFamily(ir.FamilyWindow):
-		p.prologue, err = newSlide(p, front, t)
+		p.producer, err = newSlide(p, front, t)
 	case first.IsFamily(ir.FamilyContraction) && first.Region.Anchor().Op.Name == "Attention" && len(front) == 1:
-		p.prologue, err = newHeads(p, first, t)
+		p.producer, err = newHeads(p, first, t)
 	case first.IsFamily(ir.FamilyContraction):
-		p.prologue, err = newProduct(p, front, t)
+		p.producer, err = newProduct(p, front, t)
 	case len(front) > 1:
 		return nil, fmt.Errorf("%d regions in front", len(front))
 	default:
-		p.prologue, err = newRows(p, first)
+		p.producer, err = newRows(p, first)
 	}
-	return p, err
+	if err != nil {
+		return nil, err
+	}
+	p.traits = p.producer.traits()
+	return p, nil
 }
 
 // wholeA reports whether the elements of A lie as they are counted, in rows of k.
@@ -91,24 +141,11 @@ func (p *problem) wholeA() bool {
 		(p.m == 1 || len(row) == 1 && row[0] == layout.Mode{Size: p.m, Stride: p.k}) && shape[len(shape)-1] == p.k
 }
 
-// stageA is the size of what a stage has of A.
-func (s Schedule) stageA(p *problem) int {
-	if p.prologue != nil {
-		return p.prologue.inStage(s)
-	}
-	return p.num.tileA(s.BM, s.BK)
-}
-
 // row is the row of A that a row of the block's tile is; where there is none, the kernel goes on at a label.
 func (g *gen) row(row num, beyond ptx.Ref) num {
-	if g.p.prologue != nil {
-		return g.p.prologue.row(g, row, beyond)
+	if g.made.row != nil {
+		return g.made.row(row, beyond)
 	}
-	return g.inOrder(row, beyond)
-}
-
-// inOrder is row where tiles have as many rows each, one behind the other.
-func (g *gen) inOrder(row num, beyond ptx.Ref) num {
 	m := g.add(g.mul(g.tileM, g.s.BM), row)
 	if g.p.m%g.s.BM != 0 {
 		g.If(g.compare("ge.u32", m, imm(g.p.m)), "bra", beyond)
@@ -134,17 +171,6 @@ func suffixOf(words []ptx.Reg) string {
 	return "b32"
 }
 
-// behindStages is the size of what lies behind the stages until the main loop is done.
-func (s Schedule) behindStages(p *problem) int {
-	if p.prologue != nil {
-		return p.prologue.behind(s)
-	}
-	return 0
-}
-
-// filled reports whether all copies have come that were started in front of the main loop, which waits for those that it starts itself.
-func (s Schedule) filled(p *problem) bool { return p.prologue != nil && p.prologue.waits(s) }
-
 // addresses are those of a tile of A and of a stage.
 func (g *gen) addresses(tileA, stage num) (a, b num) {
 	b = g.add(g.smem, stage)
@@ -157,12 +183,12 @@ func (g *gen) addresses(tileA, stage num) (a, b num) {
 // microseconds is the time by which schedules are compared: of a chain with weights in L2, as it is compared with launches for its parts, and with
 // what its last blocks read alone. Of two products' weights some will come from DRAM, whose latency few stages do not hide.
 func (p *problem) microseconds(w *cost.Work, m *cost.Machine) float64 {
-	if p.prologue == nil {
+	if p.producer == nil {
 		return m.Estimate(w).US
 	}
 	warm := *w
 	warm.DRAMBytes = 0
-	if _, ok := p.prologue.(*product); ok {
+	if _, ok := p.producer.(*product); ok {
 		warm.DRAMBytes = 1
 	}
 	return m.Estimate(&warm).US + m.Alone(w)

@@ -211,7 +211,7 @@ func (e *expand) work(s Schedule, all, loop, tail *cost.Work) {
 	panel := float64(ceilDiv(weights/16, s.threads()))
 	loop.Memory += panel
 	loop.Integer += float64(2 * panel)
-	blocks, panels := float64(s.tilesN(d.p)*d.p.batches()*d.tilesM(s)), float64(s.chunks(d.p)*weights)
+	blocks, panels := float64(s.tilesN(d.p)*d.p.batches()*s.tilesM(d.p)), float64(s.chunks(d.p)*weights)
 	reads := float64(e.pixels(s)*s.SplitK*bytesFor(e.p.num.a, e.p.k)) + float64(e.pixels(s)*e.p.n*e.pl.epilogue.reads[1]/e.width())
 	all.L2Read += float64(blocks * (reads + panels))
 	all.DRAMBytes += float64(float64(d.p.z[0]) * panels)

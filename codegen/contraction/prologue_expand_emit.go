@@ -108,7 +108,7 @@ func (e *expand) arrive(g *gen) {
 	if d.Region.Region.Members > 0 {
 		base = g.offset(p.a.z[0], g.z[0])
 	}
-	x := g.pointer(g.plan.a)
+	x := g.pointer(d.param)
 	vectors, per := e.vectors(), 16*8/p.num.a.Bits()
 	_, columns := e.region(s)
 	g.each(e.rows(s)*vectors, func(i num) {

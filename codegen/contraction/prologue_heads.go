@@ -79,9 +79,7 @@ func (p *problem) besideEachOther() bool {
 // headBytes is the size of a row of a head in a tile of A.
 func (h *heads) headBytes() int { return bytesFor(h.p.num.a, h.of.n) }
 
-func (h *heads) stem() string { return "attention" }
-
-func (h *heads) macs() int64 { return h.of.region.MACs() }
+func (h *heads) traits() traits { return traits{stem: "attention", macs: h.of.region.MACs()} }
 
 func (h *heads) lower(_ *problem, ctx *kernel.Context) *lower.Lowering {
 	h.ctx, h.l = ctx, lower.New(h.of.region, ctx)
@@ -148,11 +146,6 @@ func (h *heads) team(pl headsPlan) (at *attnPlan, bytes int) {
 	return at, at.probs + at.probsBytes(h.of)
 }
 
-func (h *heads) valid(s Schedule) error {
-	_, err := h.plan(s)
-	return err
-}
-
 func (h *heads) registers(s Schedule, main int) int {
 	pl, err := h.plan(s)
 	if err != nil {
@@ -162,22 +155,20 @@ func (h *heads) registers(s Schedule, main int) int {
 	return max(main, at.registers(h.of))
 }
 
-func (h *heads) inStage(Schedule) int { return 0 }
-
 // tiles is the size of the tiles of A.
 func (h *heads) tiles(s Schedule) int { return s.chunksPerSplit(h.p) * h.p.num.tileA(s.BM, s.BK) }
 
-func (h *heads) behind(s Schedule) int {
+// shape: rows of a tile are of one attention. For the only round, and whatever was on its way before, a block waits.
+func (h *heads) shape(s Schedule) (tileShape, error) {
+	t := tileShape{tilesM: h.of.z[1] * ceilDiv(h.of.m, s.BM)}
 	pl, err := h.plan(s)
 	if err != nil {
-		return 0
+		return t, err
 	}
 	_, bytes := h.team(pl)
-	return h.tiles(s) + min(pl.teams, pl.heads)*bytes
+	t.behind, t.waits = h.tiles(s)+min(pl.teams, pl.heads)*bytes, pl.rounds() == 1
+	return t, nil
 }
-
-// tilesM: rows of a tile are of one attention.
-func (h *heads) tilesM(s Schedule) int { return h.of.z[1] * ceilDiv(h.of.m, s.BM) }
 
 func (h *heads) row(g *gen, row num, beyond ptx.Ref) num {
 	image, tile := h.image(g)
@@ -198,13 +189,15 @@ func (h *heads) image(g *gen) (image, tile num) {
 }
 
 func (h *heads) tables(*plan, Schedule) {}
-func (h *heads) ahead(*gen)             {}
-func (h *heads) constants(*gen, num)    {}
-func (h *heads) arrive(*gen)            {}
-func (h *heads) issue(*gen, num, num)   {}
 
-func (h *heads) tile(g *gen, chunk, _ num) num {
-	return g.mad(chunk, h.p.num.tileA(g.s.BM, g.s.BK), imm(g.s.Stages*g.s.stageBytes(h.p)))
+func (h *heads) emit(g *gen) emission {
+	return emission{
+		begin: func() { h.begin(g) },
+		tile: func(chunk, _ num) num {
+			return g.mad(chunk, h.p.num.tileA(g.s.BM, g.s.BK), imm(g.s.Stages*g.s.stageBytes(h.p)))
+		},
+		row: func(row num, beyond ptx.Ref) num { return h.row(g, row, beyond) },
+	}
 }
 
 func (h *heads) work(s Schedule, all, _, tail *cost.Work) {
@@ -219,12 +212,6 @@ func (h *heads) work(s Schedule, all, _, tail *cost.Work) {
 	elements := h.of.batches() * h.of.m * h.of.n
 	each := h.of.attnBytes(ceilDiv(h.of.m, s.BM)) + float64(elements*(h.e.reads[1]/len(h.e.acc)))
 	all.L2Read += float64(float64(s.tilesN(h.p)) * each)
-}
-
-// waits: for the only round, and whatever was on its way before.
-func (h *heads) waits(s Schedule) bool {
-	pl, err := h.plan(s)
-	return err == nil && pl.rounds() == 1
 }
 
 // begin computes the heads of the block.

@@ -41,8 +41,13 @@ func newProduct(p *problem, parts []*ir.Node, t *target.Target) (*product, error
 	return &product{inner: in, outer: p}, nil
 }
 
-func (d *product) stem() string { return stem(d.p) }
-func (d *product) macs() int64  { return d.p.macs() }
+func (d *product) traits() traits {
+	t := traits{stem: stem(d.p), macs: d.p.macs()}
+	if d.outer.num.tensor() {
+		t.schedules = func() []Schedule { return perceptrons(d.outer) }
+	}
+	return t
+}
 
 func (d *product) lower(_ *problem, ctx *kernel.Context) *lower.Lowering { return d.inner.lower(ctx) }
 
@@ -52,12 +57,15 @@ func (d *product) own(s Schedule) Schedule {
 	return own
 }
 
-func (d *product) valid(s Schedule) error {
+func (d *product) shape(s Schedule) (tileShape, error) {
 	own, err := d.schedule(s.BM, s.BK, s.threads()/warpSize)
-	if err == nil && d.p.prologue != nil {
-		err = d.p.prologue.valid(own)
+	if err == nil && d.p.producer != nil {
+		_, err = d.p.producer.shape(own)
 	}
-	return err
+	return tileShape{
+		tilesM: ceilDiv(d.outer.m, s.BM), stage: d.weightBytes(own),
+		behind: d.rowBytes(own) + d.outer.num.tileA(s.BM, s.BK) + d.exchangeBytes(own),
+	}, err
 }
 
 // registers are few where nothing is converted: fragments and addresses of one product are not needed while the other is computed. The
@@ -70,25 +78,16 @@ func (d *product) registers(s Schedule, main int) (n int) {
 	} else {
 		n = main + d.inner.registers(own)
 	}
-	if d.p.prologue != nil {
-		n = max(n+12, d.p.prologue.registers(own, 0))
+	if d.p.producer != nil {
+		n = max(n+12, d.p.producer.registers(own, 0))
 	}
 	return n
-}
-
-func (d *product) inStage(s Schedule) int { return d.weightBytes(d.own(s)) }
-
-func (d *product) behind(s Schedule) int {
-	own := d.own(s)
-	return d.rowBytes(own) + d.outer.num.tileA(s.BM, s.BK) + d.exchangeBytes(own)
 }
 
 // rows, made and exchanged are where these lie in shared memory.
 func (d *product) rowsAt(s Schedule) int     { return s.Stages * s.stageBytes(d.outer) }
 func (d *product) madeAt(s Schedule) int     { return d.rowsAt(s) + d.rowBytes(d.own(s)) }
 func (d *product) exchangeAt(s Schedule) int { return d.madeAt(s) + d.outer.num.tileA(s.BM, s.BK) }
-
-func (*product) waits(Schedule) bool { return false }
 
 func (d *product) work(s Schedule, all, loop, tail *cost.Work) {
 	own := d.own(s)
@@ -100,10 +99,11 @@ func (d *product) work(s Schedule, all, loop, tail *cost.Work) {
 	tiles, weights := s.tilesN(d.outer)*d.outer.batches(), float64(s.chunks(d.outer)*d.weightBytes(own))
 	all.L2Read += float64(float64(tiles*s.tilesM(d.outer)) * weights)
 	all.DRAMBytes += float64(float64(d.p.z[0]) * weights)
-	if d.p.prologue != nil {
-		all.L2Read += float64(tiles * s.SplitK * d.p.m * d.p.prologue.(*rows).read)
-		var none cost.Work
-		d.p.prologue.work(own, &none, &none, tail)
+	if d.p.producer != nil {
+		var rows, none cost.Work
+		own.BN = d.p.n
+		d.p.producer.work(own, &rows, &none, tail)
+		all.L2Read += float64(float64(s.tilesN(d.outer)*s.SplitK) * rows.L2Read)
 	} else {
 		all.L2Read += float64(tiles * s.SplitK * d.p.m * bytesFor(d.p.num.a, d.p.k))
 	}
@@ -111,11 +111,20 @@ func (d *product) work(s Schedule, all, loop, tail *cost.Work) {
 	all.L2Read += float64(float64(tiles*d.p.m) * float64(d.p.n*e.reads[1]/e.group))
 }
 
-func (d *product) tilesM(s Schedule) int                   { return ceilDiv(d.outer.m, s.BM) }
-func (d *product) row(g *gen, row num, beyond ptx.Ref) num { return g.inOrder(row, beyond) }
-
 func (d *product) tables(pl *plan, s Schedule) {
 	pl.Operands[d.pl.b].Const, pl.Operands[d.pl.b].Front = d.pack(d.own(s), pl.ctx.Unpacked), 1
+}
+
+func (d *product) emit(g *gen) emission {
+	own := *d // of this kernel
+	d = &own
+	return emission{
+		ahead:     func() { d.ahead(g) },
+		constants: func(stage num) { d.weights.issue(g, stage) },
+		arrive:    func() { d.arrive(g) },
+		begin:     func() { d.begin(g) },
+		tile:      func(_, stage num) num { return d.tile(g, stage) },
+	}
 }
 
 // ahead prepares the copies of weights: a tile has all K.
@@ -127,8 +136,6 @@ func (d *product) ahead(g *gen) {
 	d.weights = panelLoad{bytes: d.weightBytes(d.own(g.s))}
 	d.weights.begin(&sub)
 }
-
-func (d *product) constants(g *gen, stage num) { d.weights.issue(g, stage) }
 
 // arrive brings the block's rows.
 func (d *product) arrive(g *gen) {
@@ -143,8 +150,6 @@ func (d *product) arrive(g *gen) {
 	d.running.load()
 }
 
-func (d *product) issue(*gen, num, num) {}
-
 func (d *product) begin(g *gen) {
 	d.running.begin()
 	d.column = g.Reg(ptx.B32)
@@ -152,7 +157,7 @@ func (d *product) begin(g *gen) {
 }
 
 // tile computes the tile of A of a chunk, for which the stage is there.
-func (d *product) tile(g *gen, _, stage num) num {
+func (d *product) tile(g *gen, stage num) num {
 	s, size := g.s, bytesFor(d.outer.num.a, 1)
 	pitch := d.outer.num.tileA(1, s.BK)
 	sw := layout.NewSwizzle(pitch)

@@ -102,7 +102,7 @@ func TestAPerceptronIsItsProductsBitForBit(t *testing.T) {
 		pl, err := newPlan(p, ctx)
 		require.NoError(t, err)
 		require.NoError(t, s.valid(p, ctx.Target))
-		if d, ok := p.prologue.(*product); ok {
+		if d, ok := p.producer.(*product); ok {
 			require.Equal(t, 1, d.own(s).WarpsK)
 		}
 		return write(p, pl.at(p, s), s, ctx.Target)

@@ -3,6 +3,7 @@ package contraction
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
@@ -70,16 +71,13 @@ func newRows(p *problem, region *ir.Node) (*rows, error) {
 
 const warpSize = 32
 
-func (r *rows) stem() string {
-	for _, n := range r.region.Region.Body.Nodes {
-		if n.Role() == ir.RoleHeavy {
-			return strings.ToLower(n.Op.Name)
-		}
+func (r *rows) traits() traits {
+	t := traits{stem: "rows", macs: r.region.MACs(), ahead: true}
+	if i := slices.IndexFunc(r.region.Region.Body.Nodes, func(n *ir.Node) bool { return n.Role() == ir.RoleHeavy }); i >= 0 {
+		t.stem = strings.ToLower(r.region.Region.Body.Nodes[i].Op.Name)
 	}
-	return "rows"
+	return t
 }
-
-func (r *rows) macs() int64 { return r.region.MACs() }
 
 func (r *rows) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 	l := lower.New(r.region, ctx)
@@ -184,16 +182,14 @@ func (r *rows) vectors(s Schedule) int { return s.chunksPerSplit(r.p) * s.BK / r
 // rowsOfWarp is how many rows of a tile each of the block's warps has.
 func (s Schedule) rowsOfWarp() int { return s.BM / (s.threads() / warpSize) }
 
-func (*rows) waits(Schedule) bool { return false }
-
-func (r *rows) valid(s Schedule) error {
+func (r *rows) shape(s Schedule) (t tileShape, err error) {
 	switch {
 	case s.BM%(s.threads()/warpSize) != 0:
-		return refuse("%d rows for %d warps", s.BM, s.threads()/warpSize)
+		err = refuse("%d rows for %d warps", s.BM, s.threads()/warpSize)
 	case len(r.turns(s)) == 0:
-		return refuse("rows of %d elements in registers of a warp", r.vectors(s)*r.vector)
+		err = refuse("rows of %d elements in registers of a warp", r.vectors(s)*r.vector)
 	}
-	return nil
+	return tileShape{tilesM: ceilDiv(r.p.m, s.BM), behind: s.chunksPerSplit(r.p) * r.p.num.tileA(s.BM, s.BK)}, err
 }
 
 func (r *rows) registers(s Schedule, main int) int {
@@ -201,17 +197,13 @@ func (r *rows) registers(s Schedule, main int) int {
 	return max(main, 60+2*t.each*r.rounds(s, t)*r.vector)
 }
 
-func (r *rows) tilesM(s Schedule) int                   { return ceilDiv(r.p.m, s.BM) }
-func (r *rows) row(g *gen, row num, beyond ptx.Ref) num { return g.inOrder(row, beyond) }
-func (r *rows) tables(*plan, Schedule)                  {}
-func (r *rows) ahead(*gen)                              {}
-func (r *rows) constants(*gen, num)                     {}
-func (r *rows) arrive(*gen)                             {}
-func (r *rows) issue(*gen, num, num)                    {}
+func (r *rows) tables(*plan, Schedule) {}
 
-func (r *rows) inStage(Schedule) int { return 0 }
-
-func (r *rows) behind(s Schedule) int { return s.chunksPerSplit(r.p) * r.p.num.tileA(s.BM, s.BK) }
+func (r *rows) emit(g *gen) emission {
+	return emission{begin: func() { r.begin(g) }, tile: func(chunk, _ num) num {
+		return g.mad(chunk, g.p.num.tileA(g.s.BM, g.s.BK), imm(g.s.Stages*g.s.stageBytes(g.p)))
+	}}
+}
 
 func (r *rows) work(s Schedule, all, _, tail *cost.Work) {
 	t := r.turn(s)
@@ -219,7 +211,7 @@ func (r *rows) work(s Schedule, all, _, tail *cost.Work) {
 	for first := 0; first < r.p.m; first += s.BM {
 		taken += ceilDiv(min(s.BM, r.p.m-first), t.rows())
 	}
-	n, e := float64(taken)/float64(r.tilesM(s)*s.threads()/warpSize), r.perTurn(t)
+	n, e := float64(taken)/float64(s.tilesM(r.p)*s.threads()/warpSize), r.perTurn(t)
 	tail.Float += float64(n * e.Float)
 	tail.Integer += float64(n * e.Integer)
 	tail.Special += float64(n * e.Special)
@@ -392,8 +384,4 @@ func (r *rows) vectorAt(row, at *expr.Expr, most int) []*expr.Expr {
 		out = append(out, b.Select(inside, x, b.Zero(x.Type)))
 	}
 	return out
-}
-
-func (r *rows) tile(g *gen, chunk, _ num) num {
-	return g.mad(chunk, g.p.num.tileA(g.s.BM, g.s.BK), imm(g.s.Stages*g.s.stageBytes(g.p)))
 }

@@ -154,7 +154,7 @@ func TestRowsAreTheSameInEveryTurn(t *testing.T) {
 		require.NoError(t, err)
 		pl, err := newPlan(p, ctx)
 		require.NoError(t, err)
-		r := p.prologue.(*rows)
+		r := p.producer.(*rows)
 		tried := map[turn]bool{}
 		for _, s := range candidates(p) {
 			if s.valid(p, ctx.Target) != nil || pl.fits(s) != nil {

@@ -27,11 +27,12 @@ type slide struct {
 
 	vector int // channels that a thread computes together
 	l      *lower.Lowering
-	table  int // operand: the weights
-	values []*expr.Expr
-	size   expr.Size    // of values
-	acc    []*expr.Expr // variables: the sums
-	stored ir.DType
+	// operands: the images or their pixels, and the weights
+	param, table int
+	values       []*expr.Expr
+	size         expr.Size    // of values
+	acc          []*expr.Expr // variables: the sums
+	stored       ir.DType
 	// variables: place of the vector
 	member, image, oy, ox, channel *expr.Expr
 	places                         bool // values depend on those of the pixel
@@ -76,19 +77,15 @@ func newSlide(p *problem, parts []*ir.Node, t *target.Target) (*slide, error) {
 	return s, err
 }
 
-func (d *slide) stem() string {
-	own := fmt.Sprintf("dwconv%dx%d", d.KH, d.KW)
+func (d *slide) traits() traits {
+	t := traits{stem: fmt.Sprintf("dwconv%dx%d", d.KH, d.KW), macs: d.Region.MACs()}
 	if d.from != nil {
-		return stem(d.from.p) + "_" + own
+		t.stem, t.macs = stem(d.from.p)+"_"+t.stem, t.macs+d.from.p.macs()
+		if d.p.num.tensor() {
+			t.schedules = d.from.candidates
+		}
 	}
-	return own
-}
-
-func (d *slide) macs() int64 {
-	if d.from != nil {
-		return d.from.p.macs() + d.Region.MACs()
-	}
-	return d.Region.MACs()
+	return t
 }
 
 func (d *slide) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
@@ -120,7 +117,7 @@ func (d *slide) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 	d.values = expr.Stored(d.values, d.stored)
 	d.size = expr.SizeOf(d.values)
 	d.places = slices.ContainsFunc(d.values, func(x *expr.Expr) bool { return x.DependsOnAny(d.image, d.oy, d.ox) })
-	l.Input(d.source())
+	d.param = l.Input(d.source())
 	d.table = l.Table(nil)
 	l.Operands[d.table].Front = 1
 	return l
@@ -196,11 +193,6 @@ func (d *slide) haloOf(h, w int) int { return d.haloRows(h) * d.haloColumns(w) }
 func (d *slide) haloRows(h int) int    { return (h-1)*d.SH + (d.KH-1)*d.DH + 1 }
 func (d *slide) haloColumns(w int) int { return (w-1)*d.SW + (d.KW-1)*d.DW + 1 }
 
-func (d *slide) tilesM(s Schedule) int {
-	h, w := d.rectangle(s)
-	return d.Images * ceilDiv(d.OH, h) * ceilDiv(d.OW, w)
-}
-
 // row is the pixel of a row of a tile.
 func (d *slide) row(g *gen, row num, beyond ptx.Ref) num {
 	h, w := d.rectangle(g.s)
@@ -271,20 +263,13 @@ func (d *slide) tapBytes(s Schedule) int {
 	return d.tapRows() * s.BK * 4
 }
 
-func (d *slide) inStage(s Schedule) int {
-	n := d.haloBytes(s) + d.tapBytes(s)
+func (d *slide) shape(s Schedule) (tileShape, error) {
+	h, w := d.rectangle(s)
+	t := tileShape{tilesM: d.Images * ceilDiv(d.OH, h) * ceilDiv(d.OW, w), stage: d.haloBytes(s) + d.tapBytes(s), behind: d.p.num.tileA(s.BM, s.BK)}
 	if d.from != nil {
-		n += d.from.weightBytes(d.from.own(s))
+		t.stage, t.behind = t.stage+d.from.weightBytes(d.from.own(s)), t.behind+d.from.behind(s)
 	}
-	return n
-}
-
-func (d *slide) behind(s Schedule) int {
-	n := d.p.num.tileA(s.BM, s.BK)
-	if d.from != nil {
-		n += d.from.behind(s)
-	}
-	return n
+	return t, d.valid(s)
 }
 
 // patch is a rectangle of pixels whose sums a thread has in registers at a time.
@@ -390,8 +375,6 @@ func sharedClocks(bytes int, at func(lane int) int) (sum int) {
 	return sum * ceilDiv(bytes, 16)
 }
 
-func (*slide) waits(Schedule) bool { return false }
-
 func (d *slide) valid(s Schedule) error {
 	if s.BK*d.elem() < 16 || s.BK%d.vector != 0 {
 		return refuse("chunk of %d channels", s.BK)
@@ -435,7 +418,7 @@ func (d *slide) work(s Schedule, all, loop, tail *cost.Work) {
 	}
 	table := float64(s.chunks(d.p) * d.tapBytes(s))
 	blocks := float64(s.tilesN(d.p) * d.p.batches()) // of all chunks of a tile
-	all.L2Read += float64(blocks * float64(float64(d.tilesM(s))*table))
+	all.L2Read += float64(blocks * float64(float64(s.tilesM(d.p))*table))
 	all.DRAMBytes += table
 	if d.from != nil {
 		d.from.work(s, all, loop, tail)

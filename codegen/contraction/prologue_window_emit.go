@@ -8,6 +8,23 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
+func (d *slide) emit(g *gen) emission {
+	own := *d // of this kernel
+	d = &own
+	if d.from != nil {
+		from := *d.from
+		from.slide, d.from = d, &from
+	}
+	return emission{
+		ahead:     func() { d.ahead(g) },
+		constants: func(stage num) { d.constants(g, stage) },
+		arrive:    func() { d.arrive(g) },
+		issue:     func(k, stage num) { d.issue(g, k, stage) },
+		tile:      func(chunk, stage num) num { return d.tile(g, chunk, stage) },
+		row:       func(row num, beyond ptx.Ref) num { return d.row(g, row, beyond) },
+	}
+}
+
 // constants starts the copies of the next chunk's weights.
 func (d *slide) constants(g *gen, stage num) {
 	s := g.s
@@ -57,7 +74,7 @@ func (d *slide) arrive(g *gen) {
 	if d.stacked() {
 		base = g.mul(g.z[0], d.Images*d.H*d.W*d.C)
 	}
-	d.images, d.steps = g.pointer(g.plan.a), nil
+	d.images, d.steps = g.pointer(d.param), nil
 	for i := range d.copies(s) {
 		at := g.add(g.tid, imm(i*s.threads()))
 		var st haloStep
@@ -95,8 +112,6 @@ func (d *slide) issue(g *gen, k, stage num) {
 		g.Where(st.inCopy, "cp.async.cg.shared.global", ptx.At(dst, 0), ptx.At(g.address(d.images, off, d.elem()), 0), ptx.Imm(16), size)
 	}
 }
-
-func (d *slide) begin(*gen) {}
 
 // tile computes the tile of A of a chunk, for which the stage is there.
 func (d *slide) tile(g *gen, chunk, stage num) num {

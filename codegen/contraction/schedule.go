@@ -52,12 +52,8 @@ func (s Schedule) threads() int { return 32 * s.WarpsM * s.WarpsN * s.WarpsK }
 func (s Schedule) warpM() int { return s.BM / s.WarpsM }
 func (s Schedule) warpN() int { return s.BN / s.WarpsN }
 
-func (s Schedule) tilesM(p *problem) int {
-	if p.prologue != nil {
-		return p.prologue.tilesM(s)
-	}
-	return ceilDiv(p.m, s.BM)
-}
+func (s Schedule) tilesM(p *problem) int { return p.shape(s).tilesM }
+func (s Schedule) stageA(p *problem) int { return p.shape(s).stage }
 
 func (s Schedule) tilesN(p *problem) int { return ceilDiv(p.n, s.BN) }
 func (s Schedule) chunks(p *problem) int { return ceilDiv(p.k, s.BK) }
@@ -84,14 +80,14 @@ func (s Schedule) parts() int { return max(1, s.Parts) }
 func (s Schedule) stagingBytes() int { return s.WarpsK * s.stagingRows() * s.stagingRow() * 4 }
 
 func (s Schedule) shared(p *problem) int {
-	return max(s.Stages*s.stageBytes(p)+s.behindStages(p), s.stagingBytes()) + s.addedBytes(p) + 16 // 16: the split-K ticket
+	return max(s.Stages*s.stageBytes(p)+p.shape(s).behind, s.stagingBytes()) + s.addedBytes(p) + 16 // 16: the split-K ticket
 }
 
 // registers estimates what a thread needs, from what ptxas takes for such kernels: accumulators, fragments of A of two steps and of B of one, what a
 // copy needs, addresses.
 func (s Schedule) registers(p *problem) int {
-	if p.prologue != nil {
-		return p.prologue.registers(s, s.mainRegisters(p))
+	if p.producer != nil {
+		return p.producer.registers(s, s.mainRegisters(p))
 	}
 	return s.mainRegisters(p)
 }
@@ -155,15 +151,15 @@ func (s Schedule) valid(p *problem, t *target.Target) error {
 		return refuse("split-K %d leaves a block without any of %d chunks", s.SplitK, s.chunks(p))
 	case p.sums != nil && s.BM%p.sums.part != 0:
 		return refuse("tile of %d rows, sums of %d", s.BM, p.sums.part)
-	case s.parts() > 1 && (!p.num.tensor() || s.SplitK > 1 || p.sums != nil || p.prologue != nil || s.warpM()%(16*s.Parts) != 0):
+	case s.parts() > 1 && (!p.num.tensor() || s.SplitK > 1 || p.sums != nil || p.producer != nil || s.warpM()%(16*s.Parts) != 0):
 		return refuse("sums in %d parts", s.Parts)
 	case s.parts() > 1 && 2*s.stagingBytes() <= s.Stages*s.stageBytes(p):
 		return refuse("sums in %d parts, and all fit in the stages in half as many", s.Parts)
 	case s.BN%8 != 0:
 		return refuse("tile of %d columns is not a multiple of 8", s.BN)
 	}
-	if p.prologue != nil {
-		if err := p.prologue.valid(s); err != nil {
+	if p.producer != nil {
+		if _, err := p.producer.shape(s); err != nil {
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ func (s Schedule) suits(p *problem, pl *plan, t *target.Target) error {
 		return fmt.Errorf("%dx%d warps do not share a tile of %dx%d", s.WarpsM, s.WarpsN, s.BM, s.BN)
 	case s.BK%pl.perUnit != 0 || p.num.tensor() != (s.ThreadM == 0):
 		return fmt.Errorf("it does not go with operands of %v", p.num.a)
-	case p.lists() != nil:
+	case p.traits.schedules != nil:
 	case s.BK*p.num.a.Bits()/8 < leastRow || !powersOfTwo(s.BM, s.BN, s.BK, s.WarpsM, s.WarpsN, s.WarpsK, max(1, s.ThreadM), max(1, s.ThreadN), s.parts()):
 		return fmt.Errorf("tiles, warps and threads are powers of two, and a row of a tile has %d bytes or more", leastRow)
 	}
@@ -95,7 +95,7 @@ func (k *tiled) Parse(text string) (kernel.Choice, error) {
 		x.Parts = x.parts()
 		return x == s
 	}
-	if list := k.p.lists(); list != nil && !slices.ContainsFunc(list(), same) {
+	if list := k.p.traits.schedules; list != nil && !slices.ContainsFunc(list(), same) {
 		return kernel.Choice{}, errors.New("it is none of those that such a kernel can have")
 	}
 	c := kernel.Choice{Schedule: s, Work: s.work(k.p, k.plan, cost.Of(k.ctx.Target))}
@@ -120,7 +120,7 @@ func (k *tiled) Plans(c kernel.Choice) (plans []kernel.Plan, err error) {
 			plans = append(plans, kernel.Plan{At: s.coordinates(), US: m.Estimate(s.work(p, pl, m)).US})
 		}
 	}
-	if p.lists() == nil {
+	if p.traits.schedules == nil {
 		p.enumerate(add, append(usual, own))
 	} else {
 		seen := map[Schedule]bool{}

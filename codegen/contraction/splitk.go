@@ -64,4 +64,4 @@ func (s Schedule) quads(p *problem) (groups, fours int) {
 
 // wholeSectors reports whether warps write whole sectors of partial sums: behind a prologue, which is computed again for every tile along N, blocks
 // have few rows and many columns.
-func (p *problem) wholeSectors() bool { return p.prologue != nil }
+func (p *problem) wholeSectors() bool { return p.producer != nil }
