@@ -6,11 +6,8 @@ import (
 )
 
 // A chain is a region whose body is several regions, each of which reads the one in front of it: one kernel computes all, and what is between
-// them need not be read from memory. The body states each as it was a launch of its own, with its storage, so values between are
-// rounded to what they were stored as. Two windows are a chain, and a contraction behind a window, behind a loop that normalises rows, behind an attention or behind
-// another product: the matrix that it multiplies is then computed where it is read. So is, in front of such a window, the contraction of the pixels
-// that it slides over, and in front of such a product the loop that normalises its rows.
-// Loops are a chain too: what blocks of the last read of those in front of it, each computes for itself.
+// them need not be read from memory. The body states each as if it were a launch of its own, with its storage, so values between are
+// rounded to what they were stored as. What stands here is what dataflow allows; whether a chain has a kernel, the family of its last region says.
 
 // NewChain makes the chain of regions of a graph, which stay as they are. Its results are the last one's, behind the first's if these are
 // kept. The node shares these outputs, which stay theirs, and belongs to no graph until it takes their place.
@@ -82,9 +79,7 @@ func (n *Node) LastPart() *Node {
 	return parts[len(parts)-1]
 }
 
-// chainContract: regions of as many members, each of which but the first reads the only output of the one in front of it, once: a window as
-// the image that it slides over, a contraction as its first matrix. What is between them is no result, but for two windows. Loops read results of
-// the one in front, of which there may be several, in any way, and have members of their own.
+// chainContract: regions each of which reads what the one in front of it computes, which but for the first's is no result (Chains).
 func (r *Region) chainContract() error {
 	nodes := r.Body.Nodes
 	if r.Members > 0 || !r.isPlain() || len(nodes) < 2 || slices.ContainsFunc(nodes, func(n *Node) bool { return n.Region == nil }) {
@@ -100,26 +95,13 @@ func (r *Region) chainContract() error {
 				return fmt.Errorf("what %s computes has other readers than the next region", n.Name)
 			}
 		}
-		if !n.IsFamily(FamilyLoop) && (len(n.Outputs) != 1 || len(uses[n.Outputs[0]]) != 1) {
-			return fmt.Errorf("the next region does not read what %s computes, once", n.Name)
-		}
 	}
-	return Chains(nodes, slices.ContainsFunc(r.Body.Outputs, func(v *Value) bool { return v.Def != nodes[last] }))
+	return Chains(nodes)
 }
 
-// Chains reports why regions of a graph cannot become a chain, of which the first's output is a result too if it is kept; nil if
-// they can. What is between others than the first two must have no other readers.
-func Chains(parts []*Node, kept bool) error {
-	first, last := parts[0], parts[len(parts)-1]
-	switch {
-	case !slices.ContainsFunc(parts, func(n *Node) bool { return !n.IsFamily(FamilyLoop) }):
-		return loopsChain(parts)
-	case len(parts) == 2 && first.IsFamily(FamilyWindow) && last.IsFamily(FamilyWindow):
-	case !multipliesChain(parts):
-		return fmt.Errorf("not two windows, nor loops, nor a contraction behind a window, a contraction and a window, a loop that normalises rows, an attention, a product, or such a loop and a product")
-	case kept:
-		return fmt.Errorf("what the contraction multiplies has other readers")
-	}
+// Chains reports why regions of a graph cannot become a chain; nil if they can. What is between others than the first two must have no other
+// readers.
+func Chains(parts []*Node) error {
 	for i, n := range parts[1:] {
 		if err := n.chains(parts[i]); err != nil {
 			return err
@@ -128,79 +110,33 @@ func Chains(parts []*Node, kept bool) error {
 	return nil
 }
 
-// loopsChain reports why loops cannot become a chain; nil if they can.
-func loopsChain(parts []*Node) error {
-	for i, n := range parts[1:] {
-		first := parts[i]
-		if !slices.ContainsFunc(n.Inputs, func(v *Value) bool { return slices.Contains(first.Outputs, v) }) {
-			return fmt.Errorf("%s does not read what %s computes", n.Name, first.Name)
-		}
-		if slices.ContainsFunc(first.Region.Results, func(s Storage) bool { return s.Block > 0 }) {
-			return fmt.Errorf("what %s computes lies in blocks", first.Name)
-		}
-	}
-	return nil
-}
-
-// multipliesChain reports whether the last of several regions is a contraction, and those in front of it are what computes its first matrix.
-func multipliesChain(parts []*Node) bool {
-	first, last := parts[0], parts[len(parts)-1]
-	switch {
-	case !last.IsFamily(FamilyContraction):
-		return false
-	case len(parts) == 2:
-		return first.IsFamily(FamilyWindow) || first.normalisesRows() || first.multiplies() || first.attends()
-	case len(parts) != 3:
-		return false
-	}
-	return first.IsFamily(FamilyContraction) && parts[1].IsFamily(FamilyWindow) || first.normalisesRows() && parts[1].multiplies()
-}
-
-// chains reports why a region cannot be the second of a chain behind first; nil if it can.
+// chains reports why a region cannot stand behind first in a chain; nil if it can. A loop reads what the first computes in any way, and has members
+// of its own; of others the anchor reads the only result, as its first operand, once, each member its own.
 func (n *Node) chains(first *Node) error {
 	r, y := n.Region, first.Outputs[0]
+	if n.IsFamily(FamilyLoop) {
+		switch {
+		case !slices.ContainsFunc(n.Inputs, func(v *Value) bool { return slices.Contains(first.Outputs, v) }):
+			return fmt.Errorf("%s does not read what %s computes", n.Name, first.Name)
+		case slices.ContainsFunc(first.Region.Results, func(s Storage) bool { return s.Block > 0 }):
+			return fmt.Errorf("what %s computes lies in blocks", first.Name)
+		}
+		return nil
+	}
+	anchor := r.Anchor()
+	if anchor == nil {
+		return fmt.Errorf("%s has no anchor", n.Name)
+	}
 	i := slices.Index(n.Inputs, y)
-	switch from, _, ok := r.Source(r.Anchor().Inputs[0]); {
+	switch from, _, ok := r.Source(anchor.Inputs[0]); {
 	case len(first.Outputs) != 1:
-		return fmt.Errorf("the first region has several results, or one in blocks")
+		return fmt.Errorf("%s has several results, or one in blocks", first.Name)
 	case !ok || i < 0 || from != i:
-		return fmt.Errorf("the second region's anchor does not read the first's output first")
+		return fmt.Errorf("the anchor of %s does not read what %s computes first", n.Name, first.Name)
 	case slices.Contains(n.Inputs[i+1:], y) || len(r.Body.Uses()[r.Body.Inputs[i]]) != 1:
-		return fmt.Errorf("the second region reads the first's output more than once")
+		return fmt.Errorf("%s reads what %s computes more than once", n.Name, first.Name)
 	case r.Members != first.Region.Members || r.Members > 0 && !r.Operands[i].Stacked:
-		return fmt.Errorf("members of the second region read others than their own of the first")
+		return fmt.Errorf("members of %s read others than their own of %s", n.Name, first.Name)
 	}
 	return nil
-}
-
-// multiplies reports whether a region is one product, of a matrix or an image.
-func (n *Node) multiplies() bool {
-	return n.IsFamily(FamilyContraction) && slices.Contains([]string{"MatMul", "Conv"}, n.Region.Anchor().Op.Name)
-}
-
-// normalisesRows reports whether a region is a loop whose only heavy node makes of each row, along the last axis, one as long.
-func (n *Node) normalisesRows() bool {
-	if !n.IsFamily(FamilyLoop) || len(n.Outputs) != 1 {
-		return false
-	}
-	rows := 0
-	for _, m := range n.Region.Body.Nodes {
-		switch t := m.Outputs[0].Type; {
-		case m.Role() == RoleLight && m.Op.Kind != KindMovement:
-		case m.Op.Kind == KindReduction && m.Op.Rereads && m.Inputs[0].Type.Equal(t) && m.Attrs.Int("axis", 0) == t.Rank()-1:
-			rows++
-		default:
-			return false
-		}
-	}
-	return rows == 1
-}
-
-// attends reports whether a region is an attention.
-func (n *Node) attends() bool {
-	if !n.IsFamily(FamilyContraction) {
-		return false
-	}
-	a := n.Region.Anchor()
-	return a != nil && a.Op.Name == "Attention"
 }

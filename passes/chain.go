@@ -36,7 +36,7 @@ func chain(ctx *Context, g *ir.Graph) error {
 	var list []*row
 	weigh := func(r *row) error {
 		ok, err := r.straight(uses)
-		if err != nil || !ok || ir.Chains(r.joined, r.kept) != nil || r.late(at) {
+		if err != nil || !ok || ir.Chains(r.joined) != nil || r.late(at) {
 			return err
 		}
 		if r.gain = ctx.Chained(ir.NewChain(r.joined, r.kept)); r.gain > 0 {

@@ -11,8 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 
+	"github.com/spark-compile/spark-compile/codegen/families"
+	kernels "github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -86,6 +89,18 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 // nvfp4 is how quantise-base stores weights where nothing else is said.
 var nvfp4 = precision.Operand{Format: minifloat.E2M1, Blocks: true}
 
+// joins weighs the chains of text, too small to gain anything: those that have kernels by their parts.
+func joins(n *ir.Node) float64 {
+	t, err := target.Lookup("sm_121")
+	if err != nil {
+		panic(err)
+	}
+	if _, err := families.New(nil).Lower(n, &kernels.Context{Target: t, Unpacked: true}); err != nil {
+		return 0
+	}
+	return float64(len(n.Parts()))
+}
+
 // textContext is what the passes of text are told: what data say of values of these names is for the passes that ask.
 func textContext(pass string) *Context {
 	c := &Context{Precision: precision.FP16, Memory: 1024,
@@ -93,7 +108,7 @@ func textContext(pass string) *Context {
 		Greatest: map[string]float64{"image": 1},
 		Means:    map[string][]float64{"centred": {1, -2}, "centreds": {1, -2, 3, .5}, "second": {.25, 4}}}
 	c.Siblings = pass == "sooner"
-	c.Chained, c.Apart = func(n *ir.Node) float64 { return float64(len(n.Parts())) }, []string{"apart"}
+	c.Chained, c.Apart = joins, []string{"apart"}
 	if pass == "quantise-base" {
 		c.Base = Base{Operand: nvfp4}
 	}

@@ -88,12 +88,31 @@ func (p *problem) shape(s Schedule) tileShape {
 	return shape
 }
 
+// producerOf is what makes A of the regions in front, by the kind of the last of them; the error says why none does.
+func (p *problem) producerOf(front []*ir.Node, t *target.Target) (producer, error) {
+	switch last := front[len(front)-1]; {
+	case last.IsFamily(ir.FamilyWindow):
+		return newSlide(p, front, t)
+	case last.IsFamily(ir.FamilyContraction) && last.Region.Anchor().Op.Name == "Attention":
+		return newHeads(p, front, t)
+	case last.IsFamily(ir.FamilyContraction):
+		return newProduct(p, front, t)
+	case last.IsFamily(ir.FamilyLoop):
+		return newRows(p, front)
+	default:
+		return nil, fmt.Errorf("no contraction multiplies what a %s computes in its blocks", last.Region.Family)
+	}
+}
+
 // chained is the normal form of a contraction behind regions that its blocks compute.
 func chained(n *ir.Node, t *target.Target) (*problem, error) {
 	parts := n.Parts()
 	last := len(parts) - 1
-	if !parts[last].IsFamily(ir.FamilyContraction) {
+	switch {
+	case !parts[last].IsFamily(ir.FamilyContraction):
 		return nil, fmt.Errorf("%s is no contraction behind what it multiplies", n.Name)
+	case len(n.Outputs) > len(parts[last].Outputs):
+		return nil, fmt.Errorf("what %s multiplies has other readers", parts[last].Name)
 	}
 	return behindParts(parts[:last], parts[last], t)
 }
@@ -114,19 +133,7 @@ func behindParts(front []*ir.Node, n *ir.Node, t *target.Target) (*problem, erro
 	case !p.wholeA():
 		return nil, fmt.Errorf("A is not the result in front of it, row by row")
 	}
-	switch first := front[len(front)-1]; {
-	case first.IsFamily(ir.FamilyWindow):
-		p.producer, err = newSlide(p, front, t)
-	case first.IsFamily(ir.FamilyContraction) && first.Region.Anchor().Op.Name == "Attention" && len(front) == 1:
-		p.producer, err = newHeads(p, first, t)
-	case first.IsFamily(ir.FamilyContraction):
-		p.producer, err = newProduct(p, front, t)
-	case len(front) > 1:
-		return nil, fmt.Errorf("%d regions in front", len(front))
-	default:
-		p.producer, err = newRows(p, first)
-	}
-	if err != nil {
+	if p.producer, err = p.producerOf(front, t); err != nil {
 		return nil, err
 	}
 	p.traits = p.producer.traits()

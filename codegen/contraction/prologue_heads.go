@@ -38,8 +38,11 @@ type headsPlan struct {
 func (pl headsPlan) rounds() int { return ceilDiv(pl.heads, pl.teams) }
 func (pl headsPlan) even() bool  { return pl.heads%pl.teams == 0 }
 
-func newHeads(p *problem, region *ir.Node, t *target.Target) (*heads, error) {
-	of, err := normaliseFor(region, t)
+func newHeads(p *problem, front []*ir.Node, t *target.Target) (producer, error) {
+	if len(front) > 1 {
+		return nil, fmt.Errorf("%s in front of an attention", front[0].Name)
+	}
+	of, err := normaliseFor(front[0], t)
 	if err != nil {
 		return nil, err
 	}

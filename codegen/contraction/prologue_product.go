@@ -26,7 +26,7 @@ type product struct {
 }
 
 // newProduct reads the last of several regions, behind the others.
-func newProduct(p *problem, parts []*ir.Node, t *target.Target) (*product, error) {
+func newProduct(p *problem, parts []*ir.Node, t *target.Target) (producer, error) {
 	if p.b.src.data == nil {
 		return nil, fmt.Errorf("%s behind a product multiplies variables", p.anchor.Op.Name)
 	}

@@ -45,8 +45,12 @@ const (
 	mostRows  = 8  // of which they are
 )
 
-func newRows(p *problem, region *ir.Node) (*rows, error) {
-	region, err := region.Explicit()
+// newRows reads the only region in front.
+func newRows(p *problem, front []*ir.Node) (producer, error) {
+	if len(front) > 1 || !normalisesRows(front[0]) {
+		return nil, fmt.Errorf("%s does not normalise rows, alone", front[len(front)-1].Name)
+	}
+	region, err := front[0].Explicit()
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +71,21 @@ func newRows(p *problem, region *ir.Node) (*rows, error) {
 		return nil, fmt.Errorf("rows of %d elements of %s are not whole words", p.k, p.num.a)
 	}
 	return r, nil
+}
+
+// normalisesRows reports whether the only heavy node of a loop makes of each row, along the last axis, one as long.
+func normalisesRows(n *ir.Node) bool {
+	heavy := 0
+	for _, m := range n.Region.Body.Nodes {
+		switch t := m.Outputs[0].Type; {
+		case m.Role() == ir.RoleLight && m.Op.Kind != ir.KindMovement:
+		case m.Op.Kind == ir.KindReduction && m.Op.Rereads && m.Inputs[0].Type.Equal(t) && m.Attrs.Int("axis", 0) == t.Rank()-1:
+			heavy++
+		default:
+			return false
+		}
+	}
+	return heavy == 1 && len(n.Outputs) == 1
 }
 
 const warpSize = 32

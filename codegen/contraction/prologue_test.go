@@ -197,6 +197,13 @@ func everySchedule(t *testing.T, b *kerneltest.Region, ctx *kernel.Context) {
 func TestWhatNoPrologueComputesIsRefused(t *testing.T) {
 	_, err := Family.Lower(rowsCase{op: "LayerNorm", m: 5, k: 33, n: 8, x: f32, a: f16, w: f16}.region(t).Node, sm121(t))
 	require.ErrorContains(t, err, "not whole words")
+	// Dataflow allows these, and no kernel computes them.
+	kept := slideCase{h: 4, w: 4, c: 16, n: 8, k: 3, stride: 1, pad: 1, x: f16, a: f16, weights: f16}.region(t).Node.Parts()
+	require.NoError(t, ir.Chains(kept))
+	_, err = Family.Lower(ir.NewChain(kept, true), sm121(t))
+	require.ErrorContains(t, err, "has other readers")
+	_, err = Family.Lower(rowsCase{op: "CumSum", m: 5, k: 32, n: 8, x: f32, a: f16, w: f16}.region(t).Node, sm121(t))
+	require.ErrorContains(t, err, "does not normalise rows")
 	for want, c := range map[string]headsCase{
 		"heads of e4m3":               {h: 2, s: 5, d: 16, n: 8, x: f16, a: e4m3, w: e4m3},
 		"heads of 12 elements of f16": {h: 2, s: 5, d: 12, n: 8, x: f16, a: f16, w: f16},

@@ -55,7 +55,10 @@ type haloStep struct {
 }
 
 // newSlide reads a window, in front of which a contraction may be.
-func newSlide(p *problem, parts []*ir.Node, t *target.Target) (*slide, error) {
+func newSlide(p *problem, parts []*ir.Node, t *target.Target) (producer, error) {
+	if len(parts) > 2 {
+		return nil, fmt.Errorf("%d regions in front of %s", len(parts)-1, parts[len(parts)-1].Name)
+	}
 	d, err := windows.AsDepthwise(parts[len(parts)-1])
 	if err != nil {
 		return nil, err

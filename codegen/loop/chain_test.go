@@ -30,7 +30,7 @@ func (c *chainCase) region(t testing.TB) *kerneltest.Region {
 	for _, r := range list {
 		parts = append(parts, r.Node)
 	}
-	require.NoError(t, ir.Chains(parts, c.kept))
+	require.NoError(t, ir.Chains(parts))
 	last := list[len(list)-1]
 	last.Node = ir.NewChain(parts, c.kept)
 	for i, v := range last.Node.Outputs {

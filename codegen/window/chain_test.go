@@ -78,7 +78,7 @@ func (c pair) build(t *testing.T) *built {
 	first := c.first.in(b.graph, nil).Node
 	second := c.second.in(b.graph, first.Outputs[0]).Node
 	b.parts = []*ir.Node{first, second}
-	require.NoError(t, ir.Chains(b.parts, false))
+	require.NoError(t, ir.Chains(b.parts))
 	b.chain = ir.NewChain(b.parts, !c.alone)
 	return b
 }

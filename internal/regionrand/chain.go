@@ -38,14 +38,14 @@ func (b *builder) joined() {
 		second.finish([]*ir.Value{second.sliding(attrs, window, image, shape[3])})
 	}
 	parts := []*ir.Node{first, b.g.Nodes[0]}
-	if ir.Chains(parts, kept) != nil {
+	if ir.Chains(parts) != nil {
 		b.g.Inputs, b.g.Nodes, b.g.Outputs = b.g.Inputs[:inputs], []*ir.Node{first}, first.Outputs
 		return
 	}
 	if rows && b.oneIn(2) {
 		inputs, third := len(b.g.Inputs), b.another()
 		third.finish([]*ir.Value{third.multiplied(parts[1], parts[1].Region.Body.Outputs[0].Type.Shape)})
-		if more := append(parts, b.g.Nodes[0]); ir.Chains(more, false) == nil {
+		if more := append(parts, b.g.Nodes[0]); ir.Chains(more) == nil {
 			parts = more
 		} else {
 			b.g.Inputs = b.g.Inputs[:inputs]
@@ -88,7 +88,7 @@ func (b *builder) followed() {
 		parts = append(parts, b.g.Nodes[0])
 	}
 	kept := len(first.Outputs) > 1 || b.oneIn(3)
-	if len(parts) == 1 || ir.Chains(parts, kept) != nil {
+	if len(parts) == 1 || ir.Chains(parts) != nil {
 		b.g.Inputs, b.g.Nodes, b.g.Outputs = b.g.Inputs[:inputs], []*ir.Node{first}, first.Outputs
 		return
 	}
@@ -174,7 +174,7 @@ func (b *builder) inverted(first *ir.Node, shape []int) {
 	}
 	parts, third := []*ir.Node{first, b.g.Nodes[0]}, b.another()
 	third.finish([]*ir.Value{third.multiplied(parts[1], parts[1].Region.Body.Outputs[0].Type.Shape)})
-	if parts = append(parts, b.g.Nodes[0]); ir.Chains(parts, false) == nil {
+	if parts = append(parts, b.g.Nodes[0]); ir.Chains(parts) == nil {
 		b.chained(parts, false)
 		return
 	}
