@@ -122,69 +122,82 @@ func (g *gen) matrixAt(at ptx.Reg, o *operand) ptx.Reg {
 // pipeline fills Stages-1 stages and then, for every chunk, waits for it, starts the copies of the chunk Stages-1 ahead,
 // and computes. Weights are constants: their first stages are on the way before griddepcontrol.wait.
 func (g *gen) pipeline(c core) {
-	s, p := g.s, g.p
-	stage := s.stageBytes(p)
-	packed := g.plan.packed
-	g.made = p.emission(g)
-	made := &g.made
-	if made.ahead != nil {
-		made.ahead()
+	g.made = g.p.emission(g)
+	g.constants()
+	kernel.Wait(g.Kernel, g.t)
+	g.arrive()
+	c.begin(g)
+	g.copyFactors()
+	k := g.Reg(ptx.B32) // first element of the next chunk to copy
+	g.I("mov.b32", k, g.mul(g.first, g.s.BK/g.p.num.perUnit()).operand())
+	for i := range g.s.Stages - 1 {
+		g.ifChunk(imm(i), func() { g.issue(k, imm(i*g.s.stageBytes(g.p))) })
+		g.I("cp.async.commit_group")
 	}
-	if made.constants != nil {
-		for i := 0; i < s.Stages-1; i++ {
-			g.ifChunk(imm(i), func() { made.constants(imm(i * stage)) })
+	if g.p.added != nil {
+		g.copyAdded()
+	}
+	if g.made.begin != nil {
+		g.made.begin()
+	}
+	g.mainLoop(c, k)
+}
+
+// constants starts the first copies of constants.
+func (g *gen) constants() {
+	s, stage := g.s, g.s.stageBytes(g.p)
+	if g.made.ahead != nil {
+		g.made.ahead()
+	}
+	if g.made.constants != nil {
+		for i := range s.Stages - 1 {
+			g.ifChunk(imm(i), func() { g.made.constants(imm(i * stage)) })
 		}
 	}
-	if packed {
-		g.w = panelLoad{base: s.stageA(p), bytes: p.num.tileB(s.BN, s.BK), tiles: g.plan.tiles}
+	if g.plan.packed {
+		g.w = panelLoad{base: s.stageA(g.p), bytes: g.p.num.tileB(s.BN, s.BK), tiles: g.plan.tiles}
 		g.w.begin(g)
-		for i := 0; i < s.Stages-1; i++ {
+		for i := range s.Stages - 1 {
 			g.ifChunk(imm(i), func() { g.w.issue(g, imm(i*stage)) })
 		}
 		g.prefetch()
 	}
-	kernel.Wait(g.Kernel, g.t)
-	if made.arrive != nil {
-		made.arrive()
+}
+
+// arrive prepares the copies of variables.
+func (g *gen) arrive() {
+	if g.made.arrive != nil {
+		g.made.arrive()
 	}
-	if p.scalesA != nil {
+	if g.p.scalesA != nil {
 		g.x = g.plan.loadScales
-		g.x.ptr, g.x.origin = g.matrix(g.plan.scales, p.scalesA), g.a.origin
+		g.x.ptr, g.x.origin = g.matrix(g.plan.scales, g.p.scalesA), g.a.origin
 		g.x.begin(g)
 	}
-	if !packed {
+	if !g.plan.packed {
 		g.b = g.plan.loadB
-		g.b.ptr, g.b.origin = g.matrix(g.plan.b, &p.b), g.mul(g.tileN, s.BN)
+		g.b.ptr, g.b.origin = g.matrix(g.plan.b, &g.p.b), g.mul(g.tileN, g.s.BN)
 		g.b.begin(g)
 	}
-	c.begin(g)
-	g.copyFactors()
+}
 
-	k := g.Reg(ptx.B32) // first element of the next chunk to copy
-	chunk := s.BK / p.num.perUnit()
-	g.I("mov.b32", k, g.mul(g.first, chunk).operand())
-	variable := func(at num) {
-		if made.issue != nil {
-			made.issue(inReg(k), at)
-		}
-		if p.scalesA != nil {
-			g.x.issue(g, g.div(inReg(k), blockSize/p.num.perUnit()), at)
-		}
-		if !packed {
-			g.b.issue(g, inReg(k), at)
-		}
-		g.I("add.s32", k, k, ptx.Imm(chunk))
+// issue starts the copies of variables for the chunk that begins at k, which moves on.
+func (g *gen) issue(k ptx.Reg, stage num) {
+	per := g.p.num.perUnit()
+	if g.made.issue != nil {
+		g.made.issue(inReg(k), stage)
 	}
-	for i := 0; i < s.Stages-1; i++ {
-		g.ifChunk(imm(i), func() { variable(imm(i * stage)) })
-		g.I("cp.async.commit_group")
+	if g.p.scalesA != nil {
+		g.x.issue(g, g.div(inReg(k), blockSize/per), stage)
 	}
-	if p.added != nil {
-		g.copyAdded()
+	if !g.plan.packed {
+		g.b.issue(g, inReg(k), stage)
 	}
-	if made.begin != nil {
-		made.begin()
-	}
+	g.I("add.s32", k, k, ptx.Imm(g.s.BK/per))
+}
+
+func (g *gen) mainLoop(c core, k ptx.Reg) {
+	s, stage := g.s, g.s.stageBytes(g.p)
 	it, ahead, read, write := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
 	g.I("mov.b32", it, ptx.Imm(0))
 	g.I("mov.b32", ahead, ptx.Imm(s.Stages-1))
@@ -196,16 +209,16 @@ func (g *gen) pipeline(c core) {
 	g.I("cp.async.wait_group", ptx.Imm(s.Stages-2))
 	g.I("bar.sync", ptx.Imm(0))
 	g.ifChunk(inReg(ahead), func() {
-		if packed {
+		if g.plan.packed {
 			g.w.issue(g, inReg(write))
 		}
-		if made.constants != nil {
-			made.constants(inReg(write))
+		if g.made.constants != nil {
+			g.made.constants(inReg(write))
 		}
-		variable(inReg(write))
+		g.issue(k, inReg(write))
 	})
 	g.I("cp.async.commit_group")
-	c.compute(g, made.tile(inReg(it), inReg(read)), inReg(read))
+	c.compute(g, g.made.tile(inReg(it), inReg(read)), inReg(read))
 	for _, slot := range []ptx.Reg{read, write} {
 		g.I("add.s32", slot, slot, ptx.Imm(stage))
 		p := g.compare("eq.u32", inReg(slot), imm(s.Stages*stage))

@@ -320,60 +320,25 @@ func (p *problem) matmul() error {
 }
 
 // convolution: implicit GEMM. One spatial dimension is viewed as two.
-func (p *problem) convolution() error {
+func (p *problem) convolution() (err error) {
 	n := p.anchor
-	x, w, y := n.Inputs[0].Type.Shape, n.Inputs[1].Type.Shape, n.Outputs[0].Type.Shape
-	spatial := len(x) - 2
-	if spatial < 1 || spatial > 2 {
+	switch spatial := n.Inputs[0].Type.Rank() - 2; {
+	case spatial < 1 || spatial > 2:
 		return fmt.Errorf("Conv with %d spatial dimensions", spatial)
+	case n.Depthwise():
+		return fmt.Errorf("a depthwise Conv")
 	}
-	var err error
 	if p.a, err = p.operandOf(0); err != nil {
 		return err
 	}
 	if p.b, err = p.operandOf(1); err != nil {
 		return err
 	}
-	// dimensions of x and y in the order n, h, w, c
-	perm := []int{0, 2, 3, 1}
-	if n.Attrs.String("layout", "NCHW") == "NHWC" {
-		perm = []int{0, 1, 2, 3}
+	im, group := newImage(n), n.Attrs.Int("group", 1)
+	g, xv, wv := im.window(), im.view(p.a.src.view), p.b.src.view
+	if im.flat {
+		wv = insertDim(wv, 2)
 	}
-	attr := func(name string, def int) [2]int {
-		v := n.Attrs.Ints(name)
-		if spatial == 1 {
-			return [2]int{def, v[0]}
-		}
-		return [2]int{v[0], v[1]}
-	}
-	strides, dilations := attr("strides", 1), attr("dilations", 1)
-	pads := n.Attrs.Ints("pads")
-	top, left := 0, pads[0]
-	if spatial == 2 {
-		top, left = pads[0], pads[1]
-	}
-	xv, wv := p.a.src.view, p.b.src.view
-	at := 2 // of the second spatial dimension, where there is one only
-	if perm[3] == 3 {
-		at = 1
-	}
-	if spatial == 1 {
-		xv, wv = insertDim(xv, at), insertDim(wv, 2)
-		x, y, w = slices.Insert(slices.Clone(x), at, 1), slices.Insert(slices.Clone(y), at, 1), slices.Insert(slices.Clone(w), 2, 1)
-	}
-	xv = xv.Transpose(perm)
-	dim := func(s []int, i int) int { return s[perm[i]] }
-	group := n.Attrs.Int("group", 1)
-	c := w[1]
-	out := w[0]
-	if n.Depthwise() {
-		return fmt.Errorf("a depthwise Conv")
-	}
-	g := &window{batch: dim(y, 0), oh: dim(y, 1), ow: dim(y, 2), kh: w[2], kw: w[3], c: c, h: dim(x, 1), w: dim(x, 2),
-		sh: strides[0], sw: strides[1], dh: dilations[0], dw: dilations[1], padTop: top, padLeft: left}
-	g.padded = top > 0 || left > 0 || (g.oh-1)*g.sh+(g.kh-1)*g.dh-top >= g.h || (g.ow-1)*g.sw+(g.kw-1)*g.dw-left >= g.w
-	p.conv = g
-
 	var step [2]int // elements between neighbours along h, w
 	for i := range step {
 		switch modes := layout.Coalesce(xv.Dims[i+1]); {
@@ -384,11 +349,12 @@ func (p *problem) convolution() error {
 		}
 	}
 	hs, ws := step[0], step[1]
-	az, ac, ok := splitOuter(xv.Dims[3], group)
-	if !ok {
+	az, ac, evenA := splitOuter(xv.Dims[3], group)
+	wz, wcol, evenB := splitOuter(wv.Dims[0], group)
+	if !evenA || !evenB {
 		return fmt.Errorf("Conv groups do not divide the channels evenly")
 	}
-	p.m, p.n, p.k = g.batch*g.oh*g.ow, out/group, g.kh*g.kw*c
+	p.conv, p.m, p.n, p.k = g, g.batch*g.oh*g.ow, n.Inputs[1].Type.Shape[0]/group, g.kh*g.kw*g.c
 	places := []layout.Mode{{Size: g.oh, Stride: g.sh * hs}, {Size: g.ow, Stride: g.sw * ws}}
 	images := layout.Coalesce(xv.Dims[0])
 	// The images of a gradient's convolution are channels, and neighbours.
@@ -400,26 +366,16 @@ func (p *problem) convolution() error {
 		p.a.row = append(images, places...)
 	}
 	p.a.col = append([]layout.Mode{{Size: g.kh, Stride: g.dh * hs}, {Size: g.kw, Stride: g.dw * ws}}, layout.Coalesce(ac)...)
-	p.a.offset += -top*hs - left*ws
+	p.a.offset += -g.padTop*hs - g.padLeft*ws
 	if !g.padded {
 		p.a.row, p.a.col = layout.Coalesce(p.a.row), layout.Coalesce(p.a.col)
 		p.conv = nil
 	}
 	// B[k,n] = w[n, c, ky, kx] with k = (ky, kx, c)
-	p.b.row = layout.Concat(wv.Dims[2], wv.Dims[3], wv.Dims[1])
-	p.z = append(p.z, group)
-	p.a.z = append(p.a.z, az)
-	wz, wcol, ok := splitOuter(wv.Dims[0], group)
-	if !ok {
-		return fmt.Errorf("Conv groups do not divide the channels evenly")
-	}
-	p.b.col = wcol
-	p.b.z = append(p.b.z, wz)
+	p.b.row, p.b.col = layout.Concat(wv.Dims[2], wv.Dims[3], wv.Dims[1]), wcol
+	p.z, p.a.z, p.b.z = append(p.z, group), append(p.a.z, az), append(p.b.z, wz)
 	p.spread = func(v layout.View) (operand, error) {
-		if spatial == 1 {
-			v = insertDim(v, at)
-		}
-		v = v.Transpose(perm)
+		v = im.view(v)
 		o := operand{z: make([][]layout.Mode, 1), offset: v.Offset, row: layout.Concat(v.Dims[:3]...)}
 		if inner {
 			o.row = layout.Concat(v.Dims[1], v.Dims[2], v.Dims[0])
@@ -432,6 +388,57 @@ func (p *problem) convolution() error {
 		return o, nil
 	}
 	return nil
+}
+
+// image says which dimensions of a convolution's image and result are n, h, w and c.
+type image struct {
+	conv *ir.Node
+	perm []int
+	flat bool // one spatial dimension, which is viewed as the second of two
+}
+
+func newImage(conv *ir.Node) image {
+	im := image{conv: conv, perm: []int{0, 2, 3, 1}, flat: conv.Inputs[0].Type.Rank() == 3}
+	if conv.Attrs.String("layout", "NCHW") == "NHWC" {
+		im.perm = []int{0, 1, 2, 3}
+	}
+	return im
+}
+
+// view is a view of an image as n, h, w and c.
+func (im image) view(v layout.View) layout.View {
+	if im.flat {
+		v = insertDim(v, im.perm[1])
+	}
+	return v.Transpose(im.perm)
+}
+
+// window is the convolution's.
+func (im image) window() *window {
+	attrs := im.conv.Attrs
+	pair := func(list []int, other int) (int, int) {
+		if im.flat {
+			return other, list[0]
+		}
+		return list[0], list[1]
+	}
+	size := func(v *ir.Value, at int) (h, w int) {
+		if im.flat {
+			at--
+			return 1, v.Type.Shape[at]
+		}
+		return v.Type.Shape[at-1], v.Type.Shape[at]
+	}
+	x, w, y := im.conv.Inputs[0], im.conv.Inputs[1], im.conv.Outputs[0]
+	g := &window{batch: y.Type.Shape[0], c: w.Type.Shape[1]}
+	g.oh, g.ow = size(y, im.perm[2])
+	g.h, g.w = size(x, im.perm[2])
+	g.kh, g.kw = size(w, 3)
+	g.sh, g.sw = pair(attrs.Ints("strides"), 1)
+	g.dh, g.dw = pair(attrs.Ints("dilations"), 1)
+	g.padTop, g.padLeft = pair(attrs.Ints("pads"), 0)
+	g.padded = g.padTop > 0 || g.padLeft > 0 || (g.oh-1)*g.sh+(g.kh-1)*g.dh-g.padTop >= g.h || (g.ow-1)*g.sw+(g.kw-1)*g.dw-g.padLeft >= g.w
+	return g
 }
 
 // splitOuter cuts a dimension into an outer one of the given size and the rest.

@@ -27,27 +27,9 @@ func (b *Builder) bound(e *Expr) {
 			e.Lo, e.Hi = min(e.Lo, a(2).Lo), max(e.Hi, a(2).Hi)
 		}
 	case OpAffine:
-		if lo, hi, ok := affineRange(e); ok {
-			e.Lo, e.Hi = lo, hi
-			g := gcd(e.I, 0)
-			for i, x := range e.Args {
-				m, ok := mulOK(e.Coef[i], x.mult)
-				if !ok {
-					m = 1
-				}
-				g = gcd(g, m)
-			}
-			e.mult = g
-		}
+		e.boundAffine()
 	case OpMul:
-		lo, hi, ok := int64(math.MaxInt64), int64(math.MinInt64), true
-		for _, p := range [4][2]int64{{a(0).Lo, a(1).Lo}, {a(0).Lo, a(1).Hi}, {a(0).Hi, a(1).Lo}, {a(0).Hi, a(1).Hi}} {
-			x, fits := mulOK(p[0], p[1])
-			lo, hi, ok = min(lo, x), max(hi, x), ok && fits
-		}
-		if ok && lo >= e.Lo && hi <= e.Hi {
-			e.Lo, e.Hi = lo, hi
-		}
+		e.boundProduct(a(0), a(1))
 	case OpFloorDiv:
 		e.Lo, e.Hi = floorDiv(a(0).Lo, e.I), floorDiv(a(0).Hi, e.I)
 		if a(0).mult%e.I == 0 {
@@ -103,6 +85,34 @@ func (b *Builder) bound(e *Expr) {
 		}
 	case OpF16Bits, OpBF16Bits:
 		e.Lo, e.Hi = 0, 0xffff
+	}
+}
+
+// boundAffine bounds a sum of multiples.
+func (e *Expr) boundAffine() {
+	lo, hi, ok := affineRange(e)
+	if !ok {
+		return
+	}
+	e.Lo, e.Hi, e.mult = lo, hi, gcd(e.I, 0)
+	for i, x := range e.Args {
+		m, ok := mulOK(e.Coef[i], x.mult)
+		if !ok {
+			m = 1
+		}
+		e.mult = gcd(e.mult, m)
+	}
+}
+
+// boundProduct bounds a product, unless it may overflow.
+func (e *Expr) boundProduct(a, b *Expr) {
+	lo, hi, ok := int64(math.MaxInt64), int64(math.MinInt64), true
+	for _, p := range [4][2]int64{{a.Lo, b.Lo}, {a.Lo, b.Hi}, {a.Hi, b.Lo}, {a.Hi, b.Hi}} {
+		x, fits := mulOK(p[0], p[1])
+		lo, hi, ok = min(lo, x), max(hi, x), ok && fits
+	}
+	if ok && lo >= e.Lo && hi <= e.Hi {
+		e.Lo, e.Hi = lo, hi
 	}
 }
 
