@@ -2,6 +2,7 @@ package camera
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -9,9 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/drive"
+	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
+	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -45,20 +51,21 @@ func TestWarpIsTheOperator(t *testing.T) {
 	p := noise(96, 60, 128, 64)
 	d, err := emu.Open(emu.Options{Check: true})
 	require.NoError(t, err)
-	defer d.Close()
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	looks := []Look{Driving(width, height, false), Driving(width, height, true)}
 	for _, linear := range []bool{false, true} { // driver monitoring's: luma alone on black, and two columns twice
 		looks = append(looks, Look{width, height, nil, linear, 16}, Look{width, height, []int{0, 0, 0, 1, 0, 1, 0, 2}, linear, 200})
 	}
 	for _, look := range looks {
-		w, err := NewWarper(ctx, d, look, 2, len(p.Data))
-		require.NoError(t, err)
+		kernel := openWarp(t, d, look, 2, p)
 		seen := map[byte]bool{}
 		list := matrices(t, p, width)
 		for k := 0; k < len(list); k += 2 {
-			got, err := w.Warp(ctx, []modeld.Picture{p, p}, list[k:k+2])
-			require.NoError(t, err)
-			size := look.Bytes()
+			for i, m := range list[k : k+2] {
+				copy(runtime.View[float32](kernel.Input("matrices"))[9*i:], m[:])
+			}
+			require.NoError(t, kernel.Run(ctx))
+			got, size := kernel.Output("planes"), look.Bytes()
 			for i := range 2 {
 				twin := make([]byte, size)
 				look.Warp(twin, p, list[k+i])
@@ -70,28 +77,65 @@ func TestWarpIsTheOperator(t *testing.T) {
 			}
 		}
 		assert.Greater(t, len(seen), 200)
-		require.NoError(t, w.Close())
 	}
+}
+
+// warpGraph is the operator for several pictures of so many bytes.
+func warpGraph(t *testing.T, l Look, count, bytes int) *ir.Graph {
+	g := ir.NewGraph("warp")
+	in := []*ir.Value{g.AddInput("matrices", ir.T(ir.Float32, count, 3, 3)), g.AddInput("format", ir.T(ir.Int32, 4))}
+	for k := range count {
+		in = append(in, g.AddInput(fmt.Sprint("frame", k), ir.T(ir.Uint8, bytes)))
+	}
+	attrs := ir.Attrs{"height": l.Height, "width": l.Width, "linear": l.Linear, "fill": l.Fill}
+	if len(l.Phases) > 0 {
+		attrs["phases"] = l.Phases
+	}
+	require.NoError(t, g.Build("warp", func(x *ir.Expansion) {
+		v := x.Add("WarpFrame", attrs, in...)
+		v.Name = "planes"
+		g.Outputs = []*ir.Value{v}
+	}))
+	return g
+}
+
+// openWarp is the compiled operator on a device, for the same picture several times.
+func openWarp(t *testing.T, d hal.Device, l Look, count int, p modeld.Picture) *runtime.Session {
+	r, err := compile.Graph(t.Context(), "warp", warpGraph(t, l, count, len(p.Data)),
+		compile.Options{Precision: precision.FP32, Targets: []string{target.Default().Name}})
+	require.NoError(t, err)
+	s, err := runtime.Open(t.Context(), r.Program, d, runtime.ModelOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	for k := range count {
+		require.NoError(t, s.Set(fmt.Sprint("frame", k), p.Data))
+	}
+	copy(runtime.View[int32](s.Input("format")), format(p))
+	return s
+}
+
+// format is what the operator is told of a picture.
+func format(p modeld.Picture) []int32 {
+	return []int32{int32(p.Width), int32(p.Height), int32(p.Stride), int32(p.UV)}
 }
 
 // evaluated is the operator as the evaluator has it.
 func evaluated(t *testing.T, p modeld.Picture, m [9]float32, l Look) []byte {
-	g := ir.NewGraph("warp")
-	in := []*ir.Value{g.AddInput("m", ir.T(ir.Float32, 1, 3, 3)), g.AddInput("f", ir.T(ir.Int32, 4)), g.AddInput("frame", ir.T(ir.Uint8, len(p.Data)))}
-	require.NoError(t, g.Build("warp", func(x *ir.Expansion) {
-		v := x.Add("WarpFrame", l.attributes(), in...)
-		v.Name = "planes"
-		g.Outputs = []*ir.Value{v}
-	}))
-	matrix, format, frame := ir.NewArray(in[0].Type), ir.NewArray(in[1].Type), ir.NewArray(in[2].Type)
+	g := warpGraph(t, l, 1, len(p.Data))
+	in := map[string]*ir.Array{}
+	for _, v := range g.Inputs {
+		in[v.Name] = ir.NewArray(v.Type)
+	}
 	for i, x := range m {
-		matrix.F[i] = float64(x)
+		in["matrices"].F[i] = float64(x)
 	}
-	format.I = []int64{int64(p.Width), int64(p.Height), int64(p.Stride), int64(p.UV)}
+	for i, x := range format(p) {
+		in["format"].I[i] = int64(x)
+	}
 	for i, b := range p.Data {
-		frame.I[i] = int64(b)
+		in["frame0"].I[i] = int64(b)
 	}
-	out, err := ir.Evaluate(context.Background(), g, map[string]*ir.Array{"m": matrix, "f": format, "frame": frame}, ir.EvalOptions{})
+	out, err := ir.Evaluate(context.Background(), g, in, ir.EvalOptions{})
 	require.NoError(t, err)
 	planes := make([]byte, len(out["planes"].I))
 	for i, x := range out["planes"].I {
