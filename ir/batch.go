@@ -36,7 +36,9 @@ func (g *Graph) Batch(samples int) (*Graph, error) {
 	b := &Batching{Expansion: &Expansion{graph: to}, samples: samples, of: map[*Value]*sampled{}, once: map[*Value]*Value{}}
 	for _, v := range g.Inputs {
 		shape := b.rows(v.Type.Shape)
-		b.of[v] = &sampled{merged: to.AddInput(v.Name, T(v.Type.DType, shape...))}
+		in := to.AddInput(v.Name, T(v.Type.DType, shape...))
+		in.Delay, in.Sample = v.Delay, v.Sample
+		b.of[v] = &sampled{merged: in}
 		if v.Type.Rank() == 0 {
 			b.of[v].outer = b.of[v].merged
 		}

@@ -168,7 +168,7 @@ func (g *Graph) CloneMapped() (*Graph, map[*Value]*Value) {
 			return nil
 		}
 		if to[v] == nil {
-			to[v] = &Value{Name: v.Name, Type: v.Type.Clone(), Index: v.Index, Const: v.Const}
+			to[v] = &Value{Name: v.Name, Type: v.Type.Clone(), Index: v.Index, Const: v.Const, Delay: v.Delay, Sample: v.Sample}
 		}
 		return to[v]
 	}
@@ -210,6 +210,8 @@ func (g *Graph) Diff(h *Graph) string {
 	for i, v := range g.Inputs {
 		if w := h.Inputs[i]; !v.Type.Equal(w.Type) {
 			return fmt.Sprintf("input %d: %v against %v", i, v.Type, w.Type)
+		} else if v.Delay != w.Delay || !slices.Equal(v.Sample, w.Sample) {
+			return fmt.Sprintf("input %d: delay %d, sample %v against %d, %v", i, v.Delay, v.Sample, w.Delay, w.Sample)
 		}
 		pair[v] = h.Inputs[i]
 	}

@@ -59,6 +59,9 @@ type Value struct {
 	Def   *Node   // the node that produces it; nil for graph inputs and constants
 	Index int     // position among Def.Outputs
 	Const *Tensor // the data of a constant; nil otherwise
+
+	Delay  int       // of a graph input that keeps an output: how many runs ago that was computed; 0 and 1: in the last one
+	Sample []float64 // of a graph input: numbers that generated values of it repeat, where random ones would not do
 }
 
 // IsConst reports whether the value is a constant of the graph.
@@ -200,13 +203,8 @@ func (a Attrs) Clone() Attrs {
 	return c
 }
 
-// SampleKey and an input's name are the key of Meta under which there are numbers, with blanks between them, that generated values of the
-// input repeat: random ones would not do.
-const SampleKey = "sample "
-
-// DelayKey and an input's name are the key of Meta that says how many runs after an output that is its new value an input has that: a number,
-// 1 if there is none.
-const DelayKey = "delay "
+// MostDelay bounds Value.Delay.
+const MostDelay = 1 << 12
 
 // NewGraph returns an empty graph.
 func NewGraph(name string) *Graph { return &Graph{Name: name, Meta: map[string]string{}} }

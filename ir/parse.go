@@ -73,6 +73,14 @@ func (p *parser) statement(b *body) {
 		b.Meta[k] = p.quoted()
 	case p.accept("input"):
 		v := p.declaration()
+		if p.accept("delay") {
+			if v.Delay = p.number(); v.Delay < 0 || v.Delay > MostDelay {
+				p.failf("a delay of %d runs: want 0 to %d", v.Delay, MostDelay)
+			}
+		}
+		if p.accept("sample") {
+			v.Sample = words(p, parseFloat)
+		}
 		b.Inputs = append(b.Inputs, v)
 		if b.region != nil {
 			b.region.Operands = append(b.region.Operands, Operand{Storage: Storage{DType: v.Type.DType}})

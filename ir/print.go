@@ -70,7 +70,14 @@ func (p *printer) graph(g *Graph, r *Region, indent string) {
 		fmt.Fprintf(&p.b, "%smeta %s = %s\n", inner, strconv.Quote(k), strconv.Quote(g.Meta[k]))
 	}
 	for _, v := range g.Inputs {
-		fmt.Fprintf(&p.b, "%sinput %s: %v\n", inner, quoteValue(v.Name), v.Type)
+		fmt.Fprintf(&p.b, "%sinput %s: %v", inner, quoteValue(v.Name), v.Type)
+		if v.Delay > 0 {
+			fmt.Fprintf(&p.b, " delay %d", v.Delay)
+		}
+		if len(v.Sample) > 0 {
+			p.b.WriteString(" sample " + attrText(v.Sample))
+		}
+		p.b.WriteByte('\n')
 	}
 	if r != nil {
 		p.operands(r, inner)

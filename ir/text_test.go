@@ -58,6 +58,8 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "line 1: the text ends, want \"graph\""},
 		{line("%y: f32[2,3] = Nope(%x)"), `line 3: no op "Nope"`},
+		{line("input %s: f32[2] delay 5000"), "line 3: a delay of 5000 runs: want 0 to 4096"},
+		{line("input %s: f32[2] sample [1.0,no]"), `line 3: strconv.ParseFloat: parsing "no": invalid syntax`},
 		{line("%y: f32[2] = Relu(%x)"), "line 3: %y is declared f32[2], Relu yields [f32[2,3]]"},
 		{line("%y: f32[2,3] = Relu(%z)"), "line 3: %z is not defined"},
 		{line("%x: f32[2,3] = Relu(%x)"), "line 3: %x is defined twice"},
@@ -85,6 +87,9 @@ func randomGraph(rng *rand.Rand, nested bool) *Graph {
 	floatTypes := []DType{Float16, BFloat16, Float32, Float64, Float8E4M3FN, Float4E2M1}
 	d := floatTypes[rng.Intn(len(floatTypes))]
 	values := []*Value{g.AddInput("x", T(d, 2, 3)), g.AddInput("in put/0:1", T(d, 3))}
+	if rng.Intn(2) == 0 {
+		values[0].Delay, values[1].Sample = rng.Intn(5), []float64{rng.NormFloat64(), 0, -3}
+	}
 	pick := func() *Value { return values[rng.Intn(len(values))] }
 	add := func(op string, attrs Attrs, in ...*Value) {
 		if n, err := g.Add(op, fmt.Sprintf("/n%d", len(g.Nodes)), attrs, in...); err == nil {

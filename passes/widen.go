@@ -32,7 +32,7 @@ func widen(ctx *Context, g *ir.Graph) error {
 			continue
 		}
 		if ctx.F32Inputs {
-			w.to[v] = &ir.Value{Name: v.Name, Type: ir.T(ir.Float32, v.Type.Shape...)}
+			w.to[v] = &ir.Value{Name: v.Name, Type: ir.T(ir.Float32, v.Type.Shape...), Delay: v.Delay, Sample: v.Sample}
 			g.Inputs[i] = w.to[v]
 			continue
 		}

@@ -220,9 +220,7 @@ func (l *loaded) loops() int {
 func (l *loaded) kept() []codegen.Kept {
 	kept := compile.States(l.batch)
 	if old := l.input(openpilot.OldPlanes); old != nil {
-		k := codegen.Kept{Input: old.Name, Output: openpilot.Planes, Delay: 1}
-		_, _ = fmt.Sscan(l.step.Run.Meta[ir.DelayKey+old.Name], &k.Delay) // without one, it is of the step before
-		kept = append(kept, k)
+		kept = append(kept, codegen.Kept{Input: old.Name, Output: openpilot.Planes, Delay: max(1, old.Delay)})
 	}
 	return kept
 }

@@ -4,8 +4,6 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -42,34 +40,25 @@ func Draw(g *ir.Graph, seed uint64, fill func(rng *rand.Rand, a *ir.Array)) map[
 		h := fnv.New64a()
 		h.Write([]byte(v.Name))
 		a := ir.NewArray(v.Type)
-		if out[v.Name] = a; !sampled(a, g.Meta[ir.SampleKey+v.Name]) {
+		if out[v.Name] = a; !sampled(a, v.Sample) {
 			fill(rand.New(rand.NewPCG(h.Sum64(), seed)), a)
 		}
 	}
 	return out
 }
 
-// sampled fills an array with the numbers of a text, again and again, if there are any.
-func sampled(a *ir.Array, text string) bool {
-	var list []float64
-	for _, field := range strings.Fields(text) {
-		x, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return false
-		}
-		list = append(list, x)
+// sampled fills an array with numbers, again and again, if there are any.
+func sampled(a *ir.Array, list []float64) bool {
+	if len(list) == 0 {
+		return false
 	}
 	for i := range a.F {
-		if len(list) > 0 {
-			a.F[i] = ir.RoundTo(a.DType, list[i%len(list)])
-		}
+		a.F[i] = ir.RoundTo(a.DType, list[i%len(list)])
 	}
 	for i := range a.I {
-		if len(list) > 0 {
-			a.I[i] = ir.WrapInt(a.DType, int64(list[i%len(list)]))
-		}
+		a.I[i] = ir.WrapInt(a.DType, int64(list[i%len(list)]))
 	}
-	return len(list) > 0
+	return true
 }
 
 // fraction is in [0, 1).

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -460,13 +459,12 @@ func entries(g *ir.Graph) []codegen.Entry {
 }
 
 // States lists what a model keeps from run to run: input state_X stays on the device; output next_state_X is its new value, in the next run
-// or as many runs later as Meta says (ir.DelayKey).
+// or in a later one (ir.Value.Delay).
 func States(g *ir.Graph) (kept []codegen.Kept) {
 	for _, in := range g.Inputs {
 		for _, out := range g.Outputs {
 			if strings.HasPrefix(in.Name, "state_") && out.Name == "next_"+in.Name && out.Type.Equal(in.Type) {
-				delay, _ := strconv.Atoi(g.Meta[ir.DelayKey+in.Name])
-				kept = append(kept, codegen.Kept{Input: in.Name, Output: out.Name, Delay: delay})
+				kept = append(kept, codegen.Kept{Input: in.Name, Output: out.Name, Delay: in.Delay})
 			}
 		}
 	}

@@ -105,8 +105,7 @@ func copied(r *Result, entry string) (n int64) {
 func stepInput(rng *rand.Rand, g *ir.Graph, v *ir.Value, past map[string][]*ir.Array) *ir.Array {
 	a := ir.NewArray(v.Type)
 	if strings.HasPrefix(v.Name, "state_") {
-		delay := 1
-		fmt.Sscan(g.Meta[ir.DelayKey+v.Name], &delay)
+		delay := max(1, v.Delay)
 		if have := past[v.Name]; len(have) >= delay {
 			return have[len(have)-delay]
 		}

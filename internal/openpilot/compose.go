@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
@@ -31,11 +30,11 @@ type Options struct {
 	Sampling string
 	// Planes says that pictures are given as the models see them, by who draws them: input planes stands for frames,
 	// transforms and camera, and nothing is warped. Where a model sees earlier pictures too, input state_frames has the
-	// planes of as many runs ago as Meta says (ir.DelayKey): who gives planes keeps them.
+	// planes of as many runs ago as its delay says: who gives planes keeps them.
 	Planes bool
 }
 
-// Step is a graph. Inputs state_… keep what outputs next_state_… are, for as many runs as Meta says (ir.DelayKey).
+// Step is a graph. Inputs state_… keep what outputs next_state_… are, for as many runs as their delays say.
 type Step struct {
 	Run  *ir.Graph
 	Skip *ir.Graph // what a missed frame changes, where the models are not run; nil: they are
@@ -252,15 +251,22 @@ func (s *step) keep(name string, t ir.Type, delay int, next func(old *ir.Value) 
 	v := next(old)
 	v.Name = "next_" + old.Name
 	s.g.Outputs = append(s.g.Outputs, v)
-	s.delay(old, delay)
+	delayed(old, delay)
 	return old
 }
 
-// delay says how many runs ago an input's value was made.
-func (s *step) delay(in *ir.Value, runs int) {
+// delayed says how many runs ago an input's value was made.
+func delayed(in *ir.Value, runs int) {
 	if runs > 1 {
-		s.g.Meta[ir.DelayKey+in.Name] = strconv.Itoa(runs)
+		in.Delay = runs
 	}
+}
+
+func floats[T float32 | int32](list []T) (out []float64) {
+	for _, x := range list {
+		out = append(out, float64(x))
+	}
+	return out
 }
 
 // take appends a model whose inputs are fed.
@@ -296,7 +302,6 @@ func (s *step) frames(height, width int, attrs ir.Attrs, names ...string) *ir.Va
 	}
 	attrs["height"], attrs["width"] = height, width
 	transforms, camera := s.Loop.Sample()
-	s.g.Meta[ir.SampleKey+runtime.TransformsInput] = strings.Trim(fmt.Sprint(transforms), "[]")
-	s.g.Meta[ir.SampleKey+runtime.CameraInput] = strings.Trim(fmt.Sprint(camera), "[]")
+	matrices.Sample, format.Sample = floats(transforms), floats(camera)
 	return s.add("WarpFrame", "warp", attrs, inputs...)
 }

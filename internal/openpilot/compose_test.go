@@ -2,7 +2,6 @@ package openpilot
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -193,8 +192,7 @@ func draw(rng *rand.Rand, g *ir.Graph, past map[string][]*ir.Array) map[string]*
 		a := ir.NewArray(v.Type)
 		in[v.Name] = a
 		if strings.HasPrefix(v.Name, "state_") {
-			delay := 1
-			fmt.Sscan(g.Meta[ir.DelayKey+v.Name], &delay)
+			delay := max(1, v.Delay)
 			if have := past[v.Name]; len(have) >= delay {
 				in[v.Name] = have[len(have)-delay]
 			}

@@ -173,7 +173,7 @@ func (s *step) see(p *part, every int) error {
 	var old *ir.Value
 	if s.opt.Planes {
 		old = s.g.AddInput(OldPlanes, now.Type)
-		s.delay(old, every)
+		delayed(old, every)
 	} else {
 		old = s.keep(strings.TrimPrefix(OldPlanes, "state_"), now.Type, every, func(*ir.Value) *ir.Value { return now })
 	}
