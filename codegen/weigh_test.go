@@ -7,6 +7,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/families"
+	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -55,4 +56,51 @@ func TestThePlanOfLeastWeightIsMade(t *testing.T) {
 	require.Equal(t, -least, many)
 	require.Greater(t, many, few)
 	require.Zero(t, most)
+}
+
+// curious asks for the alignment of every operand before its families make a kernel.
+type curious struct{ *kernel.Families }
+
+func (c curious) Lower(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
+	for range 2 {
+		for i := range n.Inputs {
+			ctx.AlignOf(n.Inputs[len(n.Inputs)-1-i])
+		}
+	}
+	return c.Families.Lower(n, ctx)
+}
+
+// TestAskingForAnAlignmentPlacesNothing: whoever asks for alignments, however often and in any order, the program and the order of its constants are the same.
+func TestAskingForAnAlignmentPlacesNothing(t *testing.T) {
+	generate := func(f codegen.Families) ([]byte, *codegen.Result) {
+		w := codegen.NewWeights()
+		r, err := codegen.Generate([]codegen.Entry{manyConstants(t)}, target.Default(), f, w)
+		require.NoError(t, err)
+		return w.Bytes(), r
+	}
+	want, program := generate(families.New(nil))
+	got, same := generate(curious{families.New(nil)})
+	require.Equal(t, want, got)
+	require.Equal(t, program.Variant, same.Variant)
+}
+
+// manyConstants is an entry whose only region reads four constants, in another order than its operands have.
+func manyConstants(t *testing.T) codegen.Entry {
+	typ := ir.T(ir.Float32, 64)
+	g := kerneltest.NewGraph(t, "run")
+	r := g.Region(ir.FamilyLoop)
+	y := r.Read(g.AddInput("x", typ), false)
+	var constants []*ir.Value
+	for i := range 4 {
+		values := make([]float64, 64)
+		for k := range values {
+			values[k] = float64(i*64 + k)
+		}
+		constants = append(constants, r.Read(g.Constant("c", ir.FromFloats(typ, values)), false))
+	}
+	for _, i := range []int{2, 0, 3, 1} {
+		y = r.Add("Add", nil, y, constants[i])
+	}
+	g.Outputs = r.Finish(y).Outputs
+	return codegen.Entry{Name: "run", Graph: g.Graph}
 }
