@@ -1,8 +1,6 @@
 package compile
 
 import (
-	"crypto/sha256"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -15,47 +13,24 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/programdigest"
 	"github.com/spark-compile/spark-compile/internal/target"
-	"github.com/spark-compile/spark-compile/runtime"
 )
 
 var update = flag.Bool("update", false, "record the programs' digests anew")
-
-// programDigests is the file of digests: "MODEL PRECISION TARGETS: program, weights, and PTX of each target".
-const programDigests = "testdata/programs.txt"
-
-// digests describes a program in one line: what --emit program prints, the weights file, and the PTX of each variant without
-// its kernels' documentation, which names nodes and computes nothing.
-func digests(t *testing.T, p *runtime.Program) string {
-	t.Helper()
-	bare := *p
-	bare.Format, bare.Identity, bare.Digests, bare.Provenance = 1, "", nil, runtime.Provenance{} // 1 as in the first digests
-	text, err := json.Marshal(bare)
-	require.NoError(t, err)
-	parts := []string{"program " + digest(text), "weights " + digest(p.Weights)}
-	for _, v := range p.Variants {
-		parts = append(parts, v.Target+" "+digest([]byte(ptx.Undocumented(v.PTX))))
-	}
-	return strings.Join(parts, ", ")
-}
-
-func digest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b))[:16] }
 
 // TestProgramsStayTheSame compares compiled programs with recorded digests: a change that is to leave programs alone
 // leaves them alone, byte for byte. A change that is meant to alter them records them anew with -update, and its commit
 // says why. SPARK_FULL adds what takes long to calibrate: the full-size models and supercombo in precisions that calibrate,
 // vision for several targets. What they add is size and a recurrent state, which fp16 has as well.
 func TestProgramsStayTheSame(t *testing.T) {
-	var keys []string
-	now := map[string]string{}
+	recorded := programdigest.Open(t, "testdata/programs.txt", *update)
 	add := func(name, in string, r *Result) {
 		var targets []string
 		for _, v := range r.Program.Variants {
 			targets = append(targets, v.Target)
 		}
-		key := fmt.Sprintf("%s %s %s", name, in, strings.Join(targets, ","))
-		keys, now[key] = append(keys, key), digests(t, r.Program)
+		recorded.Compare(fmt.Sprintf("%s %s %s", name, in, strings.Join(targets, ",")), r.Program)
 	}
 	everything := fulltest.Runs(t.Name())
 	for _, name := range names {
@@ -106,53 +81,4 @@ func TestProgramsStayTheSame(t *testing.T) {
 		}
 		add(c.name, "fp16", compiledFile(t, path, "fp16"))
 	}
-	recorded := readDigests(t)
-	if *update {
-		for _, key := range keys {
-			recorded.set(key, now[key])
-		}
-		require.NoError(t, os.MkdirAll(filepath.Dir(programDigests), 0o755))
-		require.NoError(t, os.WriteFile(programDigests, []byte(recorded.String()), 0o644))
-	}
-	for _, key := range keys {
-		if want := recorded.of[key]; now[key] != want {
-			t.Errorf("%s:\n now  %s\n then %s", key, now[key], want)
-		}
-	}
-}
-
-// digestFile is the recorded digests in the order of the file.
-type digestFile struct {
-	keys []string
-	of   map[string]string
-}
-
-func readDigests(t *testing.T) *digestFile {
-	t.Helper()
-	f := &digestFile{of: map[string]string{}}
-	text, err := os.ReadFile(programDigests)
-	if !os.IsNotExist(err) {
-		require.NoError(t, err)
-	}
-	for line := range strings.Lines(string(text)) {
-		key, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
-		require.True(t, ok, "%s: %q", programDigests, line)
-		f.set(key, value)
-	}
-	return f
-}
-
-func (f *digestFile) set(key, value string) {
-	if _, ok := f.of[key]; !ok {
-		f.keys = append(f.keys, key)
-	}
-	f.of[key] = value
-}
-
-func (f *digestFile) String() string {
-	var b strings.Builder
-	for _, key := range f.keys {
-		fmt.Fprintf(&b, "%s: %s\n", key, f.of[key])
-	}
-	return b.String()
 }
