@@ -196,11 +196,8 @@ func (g *Graph) CloneMapped() (*Graph, map[*Value]*Value) {
 	return c, to
 }
 
-// Equal reports whether two graphs are the same but for the names of values and nodes: inputs, nodes in order, attributes,
-// constants by content, bodies, outputs.
-func (g *Graph) Equal(h *Graph) bool { return g.Diff(h) == "" }
-
-// Diff describes the first difference between two graphs, or returns "".
+// Diff describes the first difference between two graphs but for the names of values and nodes, in inputs, nodes in order,
+// attributes, constants by content, bodies and outputs; or returns "".
 func (g *Graph) Diff(h *Graph) string {
 	if len(g.Inputs) != len(h.Inputs) || len(g.Nodes) != len(h.Nodes) || len(g.Outputs) != len(h.Outputs) {
 		return fmt.Sprintf("%d inputs, %d nodes, %d outputs against %d, %d, %d",

@@ -78,7 +78,7 @@ func (c *mmaCore) place(g *gen) {
 	pitch := num.tileA(1, s.BK)
 	sw := layout.NewSwizzle(pitch)
 	chunk0 := c.placeA(g, sw, pitch, steps)
-	if num.scalesA(1, blockSize) > 0 { // layout.ScalesA; what the other lanes of a quad hold is not read
+	if num.scalesA(1, blockSize) > 0 { // PTX ISA, "Block scaling for mma.sync"; what the other lanes of a quad hold is not read
 		row := g.add(c.wm, g.add(g.div(g.lane, 4), g.mul(g.mod(g.lane, 2), 8)))
 		c.rowA = g.add(imm(g.plan.loadScales.base), g.mad(row, num.scalesA(1, s.BK), g.mul(c.kPart, perWarp/blockSize)))
 	}

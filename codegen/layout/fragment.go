@@ -15,16 +15,10 @@ func (f Fragment) At(lane, value int) (row, col int) {
 	return Offset(f.LaneRow, lane) + Offset(f.ValueRow, value), Offset(f.LaneCol, lane) + Offset(f.ValueCol, value)
 }
 
-// Values is the number of values a lane holds.
-func (f Fragment) Values() int { return f.Rows * f.Cols / 32 }
-
 // Fragments of mma.sync.m16n8k16 for 16-bit operands (PTX ISA 9.7.14.5.8, "Matrix fragments for mma.m16n8k16 with
 // floating point type"). Rows and columns are those of the matrices as the instruction defines them: A is m×k, B is k×n,
 // C is m×n. With g = lane/4 and t = lane%4, a value's modes from the outside are (k half, m half, pair).
 var (
-	A16x16 = Fragment{Name: "A m16k16", Rows: 16, Cols: 16, PerReg: 2,
-		LaneRow: []Mode{{8, 1}, {4, 0}}, LaneCol: []Mode{{8, 0}, {4, 2}},
-		ValueRow: []Mode{{2, 0}, {2, 8}, {2, 0}}, ValueCol: []Mode{{2, 8}, {2, 0}, {2, 1}}}
 	B16x8 = Fragment{Name: "B k16n8", Rows: 16, Cols: 8, PerReg: 2,
 		LaneRow: []Mode{{8, 0}, {4, 2}}, LaneCol: []Mode{{8, 1}, {4, 0}},
 		ValueRow: []Mode{{2, 8}, {2, 1}}, ValueCol: []Mode{{2, 0}, {2, 0}}}
@@ -65,34 +59,10 @@ func (s Swizzle) Byte(row, chunk int) int {
 // Fragments of mma.sync.m16n8k32 for 8-bit and of m16n8k64 for 4-bit operands ("Matrix fragments for mma.m16n8k32", "…
 // m16n8k64"): byte for byte those of 16-bit operands.
 var (
-	A16x32 = Fragment{Name: "A m16k32", Rows: 16, Cols: 32, PerReg: 4,
-		LaneRow: []Mode{{8, 1}, {4, 0}}, LaneCol: []Mode{{8, 0}, {4, 4}},
-		ValueRow: []Mode{{2, 0}, {2, 8}, {4, 0}}, ValueCol: []Mode{{2, 16}, {2, 0}, {4, 1}}}
 	B32x8 = Fragment{Name: "B k32n8", Rows: 32, Cols: 8, PerReg: 4,
 		LaneRow: []Mode{{8, 0}, {4, 4}}, LaneCol: []Mode{{8, 1}, {4, 0}},
 		ValueRow: []Mode{{2, 16}, {4, 1}}, ValueCol: []Mode{{2, 0}, {4, 0}}}
-	A16x64 = Fragment{Name: "A m16k64", Rows: 16, Cols: 64, PerReg: 8,
-		LaneRow: []Mode{{8, 1}, {4, 0}}, LaneCol: []Mode{{8, 0}, {4, 8}},
-		ValueRow: []Mode{{2, 0}, {2, 8}, {8, 0}}, ValueCol: []Mode{{2, 32}, {2, 0}, {8, 1}}}
 	B64x8 = Fragment{Name: "B k64n8", Rows: 64, Cols: 8, PerReg: 8,
 		LaneRow: []Mode{{8, 0}, {4, 8}}, LaneCol: []Mode{{8, 1}, {4, 0}},
 		ValueRow: []Mode{{2, 32}, {8, 1}}, ValueCol: []Mode{{2, 0}, {8, 0}}}
 )
-
-// ScalesA and ScalesB say which row of A, or column of B, the four block scales in a lane's register belong to, for
-// scale_vec::4X with selectors {0, 0}; -1: they are not read. Byte i of the register is that of k 16i…16i+15 ("Block
-// scaling for mma.sync").
-func ScalesA(lane int) int {
-	if lane%4 > 1 {
-		return -1
-	}
-	return lane/4 + 8*(lane%4)
-}
-
-// ScalesB is the column whose scales a lane holds.
-func ScalesB(lane int) int {
-	if lane%4 != 0 {
-		return -1
-	}
-	return lane / 4
-}

@@ -9,6 +9,22 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
+// values is the number of values a lane holds.
+func (f Fragment) values() int { return f.Rows * f.Cols / 32 }
+
+// Fragments of A, which kernels load with ldmatrix, so that no table places their values.
+var (
+	a16x16 = Fragment{Name: "A m16k16", Rows: 16, Cols: 16, PerReg: 2,
+		LaneRow: []Mode{{8, 1}, {4, 0}}, LaneCol: []Mode{{8, 0}, {4, 2}},
+		ValueRow: []Mode{{2, 0}, {2, 8}, {2, 0}}, ValueCol: []Mode{{2, 8}, {2, 0}, {2, 1}}}
+	a16x32 = Fragment{Name: "A m16k32", Rows: 16, Cols: 32, PerReg: 4,
+		LaneRow: []Mode{{8, 1}, {4, 0}}, LaneCol: []Mode{{8, 0}, {4, 4}},
+		ValueRow: []Mode{{2, 0}, {2, 8}, {4, 0}}, ValueCol: []Mode{{2, 16}, {2, 0}, {4, 1}}}
+	a16x64 = Fragment{Name: "A m16k64", Rows: 16, Cols: 64, PerReg: 8,
+		LaneRow: []Mode{{8, 1}, {4, 0}}, LaneCol: []Mode{{8, 0}, {4, 8}},
+		ValueRow: []Mode{{2, 0}, {2, 8}, {8, 0}}, ValueCol: []Mode{{2, 32}, {2, 0}, {8, 1}}}
+)
+
 // f16 of a small integer.
 func f16(x int) uint16 {
 	if x == 0 {
@@ -24,10 +40,10 @@ func f16(x int) uint16 {
 
 // pack lays a matrix of small integers out in a lane's registers, as a fragment says.
 func pack(f Fragment, at func(row, col int) int) []uint32 {
-	regs := f.Values() / f.PerReg
+	regs := f.values() / f.PerReg
 	out := make([]uint32, 32*regs)
 	for lane := 0; lane < 32; lane++ {
-		for v := 0; v < f.Values(); v++ {
+		for v := 0; v < f.values(); v++ {
 			r, c := f.At(lane, v)
 			out[lane*regs+v/2] |= uint32(f16(at(r, c))) << (16 * (v % 2))
 		}
@@ -65,7 +81,7 @@ func TestFragmentsAgreeWithTheEmulator(t *testing.T) {
 	left := func(r, k int) int { return (r*7 + k*3) % 11 }
 	right := func(k, n int) int { return (k*5 + n*2) % 7 }
 	out := make([]float32, 128)
-	require.NoError(t, emu.RunKernel(m.String(), "k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, pack(A16x16, left), pack(B16x8, right), emu.Out{Data: out}))
+	require.NoError(t, emu.RunKernel(m.String(), "k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, pack(a16x16, left), pack(B16x8, right), emu.Out{Data: out}))
 	for l := 0; l < 32; l++ {
 		for v := 0; v < 4; v++ {
 			r, n := C16x8.At(l, v)
@@ -80,10 +96,10 @@ func TestFragmentsAgreeWithTheEmulator(t *testing.T) {
 
 // TestFragmentsCoverTheirMatrix: every element has exactly one place.
 func TestFragmentsCoverTheirMatrix(t *testing.T) {
-	for _, f := range []Fragment{A16x16, B16x8, C16x8, A16x32, B32x8, A16x64, B64x8} {
+	for _, f := range []Fragment{a16x16, B16x8, C16x8, a16x32, B32x8, a16x64, B64x8} {
 		seen := map[[2]int]bool{}
 		for lane := 0; lane < 32; lane++ {
-			for v := 0; v < f.Values(); v++ {
+			for v := 0; v < f.values(); v++ {
 				r, c := f.At(lane, v)
 				require.True(t, r < f.Rows && c < f.Cols && !seen[[2]int{r, c}], "%s lane %d value %d", f.Name, lane, v)
 				seen[[2]int{r, c}] = true

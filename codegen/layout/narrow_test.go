@@ -12,16 +12,34 @@ import (
 
 // packCodes lays the codes of a matrix of small integers out in a lane's registers, as a fragment says.
 func packCodes(f Fragment, format *minifloat.Format, at func(row, col int) int) []uint32 {
-	regs := f.Values() / f.PerReg
+	regs := f.values() / f.PerReg
 	out := make([]uint32, 32*regs)
 	for lane := range 32 {
-		for v := range f.Values() {
+		for v := range f.values() {
 			r, c := f.At(lane, v)
 			code := format.Encode(float64(at(r, c)), true)
 			out[lane*regs+v/f.PerReg] |= code << (32 / f.PerReg * (v % f.PerReg))
 		}
 	}
 	return out
+}
+
+// scalesA and scalesB say which row of A, or column of B, the four block scales in a lane's register belong to, for
+// scale_vec::4X with selectors {0, 0}; -1: they are not read. Byte i of the register is that of k 16i…16i+15 ("Block
+// scaling for mma.sync").
+func scalesA(lane int) int {
+	if lane%4 > 1 {
+		return -1
+	}
+	return lane/4 + 8*(lane%4)
+}
+
+// scalesB is the column whose scales a lane holds.
+func scalesB(lane int) int {
+	if lane%4 != 0 {
+		return -1
+	}
+	return lane / 4
 }
 
 // TestNarrowFragmentsAgreeWithTheEmulator is TestFragmentsAgreeWithTheEmulator for 8-bit and 4-bit operands; the latter
@@ -33,8 +51,8 @@ func TestNarrowFragmentsAgreeWithTheEmulator(t *testing.T) {
 		a, b   Fragment
 		most   int // of the integers
 	}{
-		{"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", minifloat.E4M3FN, A16x32, B32x8, 12},
-		{"mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", minifloat.E2M1, A16x64, B64x8, 4},
+		{"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", minifloat.E4M3FN, a16x32, B32x8, 12},
+		{"mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", minifloat.E2M1, a16x64, B64x8, 4},
 	} {
 		t.Run(c.format.Name, func(t *testing.T) {
 			left := func(r, k int) int { return (r*7 + k*3 + k/5) % c.most }
@@ -45,7 +63,7 @@ func TestNarrowFragmentsAgreeWithTheEmulator(t *testing.T) {
 			var sa, sb []uint32
 			for lane := range 32 {
 				words := [2]uint32{0x70707070, 0x70707070} // where nothing is read: 256
-				for i, row := range []int{ScalesA(lane), ScalesB(lane)} {
+				for i, row := range []int{scalesA(lane), scalesB(lane)} {
 					scale := []func(int, int) int{scaleA, scaleB}[i]
 					for block := 0; row >= 0 && block < 4; block++ {
 						words[i] &^= 0xff << (8 * block)

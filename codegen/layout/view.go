@@ -41,15 +41,6 @@ func Size(modes []Mode) int {
 	return n
 }
 
-// Shape is the extent of every dimension.
-func (v View) Shape() []int {
-	s := make([]int, len(v.Dims))
-	for i, d := range v.Dims {
-		s[i] = Size(d)
-	}
-	return s
-}
-
 // Coalesce merges neighbouring modes that step through memory evenly and drops modes of size 1.
 func Coalesce(modes []Mode) []Mode {
 	var out []Mode
@@ -72,15 +63,6 @@ func Offset(modes []Mode, x int) int {
 	for i := len(modes) - 1; i >= 0; i-- {
 		off += x % modes[i].Size * modes[i].Stride
 		x /= modes[i].Size
-	}
-	return off
-}
-
-// At is the element offset of a coordinate.
-func (v View) At(coord ...int) int {
-	off := v.Offset
-	for i, x := range coord {
-		off += Offset(v.Dims[i], x)
 	}
 	return off
 }

@@ -66,7 +66,7 @@ func TestTermsOfTheGenerations(t *testing.T) {
 	} {
 		terms, err := Driving(model(t, name), nil)
 		require.NoError(t, err, name)
-		got := terms.Weights()
+		got := weightsOf(terms)
 		if want != nil {
 			assert.Equal(t, want, got, name)
 			assert.Equal(t, []string{"outputs"}, terms.Targets())
@@ -78,14 +78,33 @@ func TestTermsOfTheGenerations(t *testing.T) {
 			assert.InDelta(t, 1, sum, 1e-12, "%s: the mean over outputs", name)
 		}
 		assert.Empty(t, terms.Inner())
-		assert.Empty(t, terms.Truths())
+		assert.Empty(t, truths(terms))
 	}
 	terms, err := Driving(model(t, "policy"), map[string]float64{"plan_nll": 0.5, "plan_truth": 2, "plan": 0, "features:/Add_output_0": 1})
 	require.NoError(t, err)
-	assert.Equal(t, map[string]float64{"plan_nll": 0.5, "plan_truth": 2, "features:/Add_output_0": 1}, terms.Weights())
+	assert.Equal(t, map[string]float64{"plan_nll": 0.5, "plan_truth": 2, "features:/Add_output_0": 1}, weightsOf(terms))
 	assert.Equal(t, []string{"/Add_output_0", "outputs"}, terms.Targets())
 	assert.Equal(t, []string{"/Add_output_0"}, terms.Inner())
-	assert.Equal(t, []string{"plan"}, terms.Truths())
+	assert.Equal(t, []string{"plan"}, truths(terms))
+}
+
+// weightsOf are the terms' weights by name.
+func weightsOf(terms Terms) map[string]float64 {
+	out := map[string]float64{}
+	for _, m := range terms {
+		out[m.Name] = m.Weight
+	}
+	return out
+}
+
+// truths are the names NAME of inputs Truth(NAME) that the loss reads.
+func truths(terms Terms) (out []string) {
+	for _, m := range terms {
+		if m.form == truth {
+			out = append(out, m.part.name)
+		}
+	}
+	return out
 }
 
 // TestHypothesesFollowFromLengths: of plan and lead.
@@ -239,7 +258,7 @@ func TestInnerValuesAreMatched(t *testing.T) {
 	weights := map[string]float64{"features:" + names[0]: 1, "features:" + names[len(names)-1]: 0.5}
 	terms, err := Driving(file, nil)
 	require.NoError(t, err)
-	maps.Copy(weights, terms.Weights())
+	maps.Copy(weights, weightsOf(terms))
 	terms, err = Driving(file, weights)
 	require.NoError(t, err)
 	assert.Len(t, terms.Inner(), 2)

@@ -43,17 +43,6 @@ func (t Terms) Targets() []string { return t.values(func(m Term) bool { return m
 // Inner are those of Targets that are no outputs.
 func (t Terms) Inner() []string { return t.values(func(m Term) bool { return m.node != "" }) }
 
-// Truths are the names NAME of inputs Truth(NAME) that the loss reads.
-func (t Terms) Truths() []string {
-	var out []string
-	for _, m := range t {
-		if m.form == truth {
-			out = append(out, m.part.name)
-		}
-	}
-	return out
-}
-
 func (t Terms) values(take func(Term) bool) []string {
 	set := map[string]bool{}
 	for _, m := range t {
@@ -62,15 +51,6 @@ func (t Terms) values(take func(Term) bool) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(set))
-}
-
-// Weights are the terms' weights by name.
-func (t Terms) Weights() map[string]float64 {
-	out := map[string]float64{}
-	for _, m := range t {
-		out[m.Name] = m.Weight
-	}
-	return out
 }
 
 // Squared are what terms of squares compare of a teacher's values, by the terms' names: teacher.Variation finds their spreads.

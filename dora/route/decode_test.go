@@ -190,19 +190,3 @@ func TestMemoryIsUsedAgain(t *testing.T) {
 	assert.Same(t, before, &got.Trans[0])
 	assert.Less(t, testing.AllocsPerRun(100, func() { _ = long.Decode(&got) }), 1.0)
 }
-
-func TestKindsHaveTheirOldAndNewNames(t *testing.T) {
-	for name, want := range map[string]Kind{"carState": KindCarState, "roadCameraState": KindRoadCameraState,
-		"narrowRoadCameraState": KindRoadCameraState, "extrinsicsCalibration": KindLiveCalibration, "lateralDelay": KindLiveDelay} {
-		kind, err := Named(name)
-		require.NoError(t, err)
-		assert.Equal(t, want, kind, name)
-	}
-	_, err := Named("carstate")
-	assert.ErrorContains(t, err, `no messages named "carstate" are read from logs; there are initData, roadCameraState, can,`)
-	for _, m := range members() {
-		kind, err := Named(m.kind.String())
-		require.NoError(t, err)
-		assert.Equal(t, m.kind, kind)
-	}
-}

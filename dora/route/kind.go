@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -42,19 +41,19 @@ const (
 	KindDriverMonitoringState    Kind = 149
 )
 
-// members are the kinds that are read: their names in the schema (renamed is that of 2026, where it differs) and the types of their
+// members are the kinds that are read: their names in the schema and the types of their
 // messages.
 func members() []member {
 	return []member{
 		{kind: KindInitData, name: "initData", zero: InitData{}},
-		{kind: KindRoadCameraState, name: "roadCameraState", renamed: "narrowRoadCameraState", zero: FrameData{}},
+		{kind: KindRoadCameraState, name: "roadCameraState", zero: FrameData{}},
 		{kind: KindCAN, name: "can", zero: CANFrames{}},
 		{kind: KindDeviceState, name: "deviceState", zero: DeviceState{}},
 		{kind: KindControlsState, name: "controlsState", zero: ControlsState{}},
 		{kind: KindRadarState, name: "radarState", zero: RadarState{}},
-		{kind: KindRoadEncodeIdx, name: "roadEncodeIdx", renamed: "narrowRoadEncodeIdx", zero: EncodeIndex{}},
+		{kind: KindRoadEncodeIdx, name: "roadEncodeIdx", zero: EncodeIndex{}},
 		{kind: KindSendCAN, name: "sendcan", zero: CANFrames{}},
-		{kind: KindLiveCalibration, name: "liveCalibration", renamed: "extrinsicsCalibration", zero: LiveCalibration{}},
+		{kind: KindLiveCalibration, name: "liveCalibration", zero: LiveCalibration{}},
 		{kind: KindCarState, name: "carState", zero: CarState{}},
 		{kind: KindCarControl, name: "carControl", zero: CarControl{}},
 		{kind: KindCameraOdometry, name: "cameraOdometry", zero: CameraOdometry{}},
@@ -71,16 +70,16 @@ func members() []member {
 		{kind: KindDrivingModelData, name: "drivingModelData", zero: DrivingModelData{}},
 		{kind: KindLivePose, name: "livePose", zero: LivePose{}},
 		{kind: KindSelfdriveState, name: "selfdriveState", zero: SelfdriveState{}},
-		{kind: KindLiveDelay, name: "liveDelay", renamed: "lateralDelay", zero: LiveDelay{}},
+		{kind: KindLiveDelay, name: "liveDelay", zero: LiveDelay{}},
 		{kind: KindDriverMonitoringState, name: "driverMonitoringState", zero: DriverMonitoringState{}},
 	}
 }
 
 // member is a kind's row.
 type member struct {
-	kind          Kind
-	name, renamed string
-	zero          any // of the message's type
+	kind Kind
+	name string
+	zero any // of the message's type
 
 	typ     reflect.Type
 	payload field // the event's pointer to the message
@@ -113,18 +112,4 @@ func (k Kind) String() string {
 		return m.name
 	}
 	return fmt.Sprint("kind ", uint16(k))
-}
-
-// Named returns the kind with a name in the schema before or of 2026, such as roadCameraState or narrowRoadCameraState. Both schemas
-// have a driverMonitoringState, of different kinds: that name is KindDriverMonitoringState here, and oldDriverMonitoringState the
-// other.
-func Named(name string) (Kind, error) {
-	var names []string
-	for _, m := range members() {
-		if name == m.name || name == m.renamed {
-			return m.kind, nil
-		}
-		names = append(names, m.name)
-	}
-	return 0, fmt.Errorf("no messages named %q are read from logs; there are %s", name, strings.Join(names, ", "))
 }

@@ -134,9 +134,6 @@ func (t *Teacher) Names() []string {
 	return out
 }
 
-// Batch is the number of samples of a run.
-func (t *Teacher) Batch() int { return t.batch }
-
 // Values are the outputs and inner values, by name, of samples with the given inputs, each the bytes of an input's type and shape for one
 // sample. Keys name the samples; they decide where the cache keeps them, not what is computed.
 func (t *Teacher) Values(ctx context.Context, keys []string, inputs []map[string][]byte) ([]map[string][]float32, error) {

@@ -218,9 +218,6 @@ type block struct {
 	touched sectors // by the instruction that is counted
 }
 
-// newBlock returns a block for a launch.
-func newBlock(l *launch) *block { return new(block).fit(l) }
-
 // fit makes the block, which no launch has, one of a launch.
 func (b *block) fit(l *launch) *block {
 	b.l, b.native = l, newNativeBlock(l, b.native)

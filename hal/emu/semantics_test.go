@@ -46,7 +46,7 @@ func apply(t *testing.T, op string, src ...uint64) uint64 {
 	k.I(op, args...)
 	p, err := decode(k)
 	require.NoError(t, err)
-	b := newBlock(&launch{prog: p, threads: 32, block: [3]int{32, 1, 1}, grid: [3]int{1, 1, 1}, blocks: 1})
+	b := new(block).fit(&launch{prog: p, threads: 32, block: [3]int{32, 1, 1}, grid: [3]int{1, 1, 1}, blocks: 1})
 	b.begin(0)
 	w := &b.warps[0]
 	base := func(c ptx.Class) int {
