@@ -4,6 +4,7 @@ package docs_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -85,5 +86,33 @@ func TestAGeneratedPackageLinksNoCompiler(t *testing.T) {
 		for _, compiler := range []string{"frontend", "ir", "passes", "codegen", "internal/compile"} {
 			require.False(t, inside(to, compiler), "generated packages would link %s", to)
 		}
+	}
+}
+
+// TestWalksNameWhatIsThere: each walk of architecture.md leads through at most eight rooms, and every function or type that it names is in its room.
+func TestWalksNameWhatIsThere(t *testing.T) {
+	raw, err := os.ReadFile("architecture.md")
+	require.NoError(t, err)
+	_, text, _ := strings.Cut(string(raw), "\n## Walks\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	walks := strings.Split(text, "\n- **")[1:]
+	require.Len(t, walks, 5)
+	name := regexp.MustCompile("`([a-z0-9/]+)\\.([A-Za-z]+)`")
+	for _, walk := range walks {
+		through := map[string]bool{}
+		for _, m := range name.FindAllStringSubmatch(walk, -1) {
+			through[m[1]] = true
+			there := regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |\t)` + m[2] + `(\(| struct| interface)`)
+			files, err := filepath.Glob("../" + m[1] + "/*.go")
+			require.NoError(t, err)
+			if !slices.ContainsFunc(files, func(f string) bool {
+				code, err := os.ReadFile(f)
+				require.NoError(t, err)
+				return !strings.HasSuffix(f, "_test.go") && there.Match(code)
+			}) {
+				t.Errorf("%s: no %s in %s", strings.SplitN(walk, ".**", 2)[0], m[2], m[1])
+			}
+		}
+		require.LessOrEqual(t, len(through), 8, walk)
 	}
 }
