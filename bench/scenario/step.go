@@ -1,9 +1,11 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -90,163 +92,185 @@ func (d *design) tableShapes() map[string][]int {
 // graph is the step of so many loops: what is seen, what the controller makes of it, what follows. Without a controller
 // it is one of two halves: observe or advance.
 func (d *design) graph(half string) (*ir.Graph, []codegen.Kept, error) {
-	g := ir.NewGraph("run")
-	if half != "" {
-		g.Name = half
-	}
-	loops, float, c, memory := d.loops, d.float, d.controller, d.memory()
-	w := &world{state: map[string]num{}, tables: map[string]*ir.Value{}}
-	w.view = d.view
-	w.params = g.AddInput(inputParams, ir.T(float, tableRows, loops))
-	if d.knots > 0 {
-		w.roads = g.AddInput(inputRoads, ir.T(float, loops, d.knots, len(roadColumns)))
-	}
-	var kept []codegen.Kept
-	keep := func(name string, t ir.Type) *ir.Value {
-		kept = append(kept, codegen.Kept{Input: name})
-		return g.AddInput(name, t)
-	}
-	own := d.numbers()
-	for _, name := range own {
-		w.state[name] = num{keep(name, ir.T(float, loops))}
-	}
-	shapes := d.tableShapes()
-	tables := make([]string, 0, len(shapes))
-	for name := range shapes {
-		tables = append(tables, name)
-	}
-	slices.Sort(tables)
-	for _, name := range tables {
-		w.tables[name] = keep(name, ir.T(float, append(slices.Clone(shapes[name]), loops)...))
-	}
-	inputs := map[string]*ir.Value{}
-	if half == entryObserve && d.view != nil && d.view.film != nil {
-		inputs[stateFilm] = keep(stateFilm, ir.T(ir.Uint8, len(d.view.film.data)))
-	}
-	if half != entryAdvance {
-		inputs[inputKey] = g.AddInput(inputKey, ir.T(ir.Uint64, 2))
-		inputs[inputLoop] = g.AddInput(inputLoop, ir.T(ir.Uint64, loops))
-	}
-	switch {
-	case half == entryAdvance && d.policy != nil:
-		inputs[policyAction] = g.AddInput(policyAction, ir.T(float, loops, 2))
-	case half == entryAdvance:
-		inputs[inputAct] = g.AddInput(inputAct, ir.T(float, 2, loops))
-	}
-	before, old := map[string]num{}, map[string]*ir.Value{}
-	for k, v := range w.state {
-		before[k] = v
-	}
-	for k, v := range w.tables {
-		old[k] = v
-	}
-	var failed error
-	err := g.Build("step", func(x *ir.Expansion) {
-		w.builder = &builder{x: x, loops: loops, float: float}
-		w.time = w.clock(0)
-		out := func(v *ir.Value, as string) {
-			names := []string{as}
-			if half == entryObserve && d.recording && d.sees(as) {
-				names = append(names, recordedPrefix+as)
-			}
-			for _, name := range names {
-				if err := nameOutput(w.builder, g, v, name); err != nil && failed == nil {
-					failed = err
-				}
-			}
-		}
-		next := func(input string, v, was *ir.Value) {
-			if v != was {
-				i := slices.IndexFunc(kept, func(k codegen.Kept) bool { return k.Input == input })
-				kept[i].Output = "next:" + input
-				out(v, kept[i].Output)
-			}
-		}
-		var curvature, accel num
-		var see map[string]num
-		switch {
-		case half == entryAdvance:
-		case d.tier == Controls:
-			see = w.asked()
-		default:
-			w.draw(inputs)
-			see = w.observe()
-		}
-		switch {
-		case half == entryObserve:
-			var list []num
-			for _, o := range Observations {
-				list = append(list, see[o.Name])
-			}
-			if d.policy != nil {
-				out(w.transposed(w.rows(list...)), networkSeen)
-				break
-			}
-			out(w.rows(list...), outputSeen)
-			switch {
-			case d.view == nil:
-			case d.view.film != nil:
-				out(w.reprojected(d.view, inputs[stateFilm], see), openpilot.Planes)
-			default:
-				out(w.picture(d.view, see), openpilot.Planes)
-			}
-			if d.models != nil {
-				d.models.tell(w, see, out)
-			}
-		case half == entryAdvance && d.policy != nil:
-			act := w.transposed(inputs[policyAction])
-			curvature, accel = w.row(act, 0), w.row(act, 1)
-		case half == entryAdvance:
-			curvature, accel = w.row(inputs[inputAct], 0), w.row(inputs[inputAct], 1)
-		default:
-			var mem []num
-			for i := range memory {
-				mem = append(mem, w.row(w.tables["memory"], i))
-			}
-			curvature, accel, mem = c.build(w.builder, see, mem)
-			if memory > 0 {
-				w.tables["memory"] = w.rows(mem...)
-			}
-		}
-		switch {
-		case half == entryObserve:
-		case d.tier == Controls:
-			w.issue(curvature, accel)
-			w.respond()
-			w.track(before)
-		default:
-			w.issue(w.takeover(curvature), accel)
-			w.move()
-			w.measure(before)
-		}
-		alive := w.less(w.c(0.5), before["alive"])
-		for _, name := range own {
-			if w.state[name].v != before[name].v {
-				w.state[name] = w.where(alive, w.state[name], before[name])
-			}
-		}
-		if half != entryObserve {
-			results := w.results
-			if d.tier == Controls {
-				results = w.tracked
-			}
-			out(w.rows(results()...), outputResult)
-		}
-		for _, name := range own {
-			next(name, w.state[name].v, before[name].v)
-		}
-		for _, name := range tables {
-			next(name, w.tables[name], old[name])
-		}
+	s := &stepGraph{design: d, half: half, g: ir.NewGraph(cmp.Or(half, "run")), inputs: map[string]*ir.Value{}}
+	s.world = &world{state: map[string]num{}, tables: map[string]*ir.Value{}, view: d.view}
+	s.declare()
+	before, old := maps.Clone(s.state), maps.Clone(s.tables)
+	err := s.g.Build("step", func(x *ir.Expansion) {
+		s.builder = &builder{x: x, loops: d.loops, float: d.float}
+		s.time = s.clock(0)
+		s.command(s.see())
+		s.drive(before)
+		s.keepAll(before, old)
 	})
 	if err == nil {
-		err = failed
+		err = s.failed
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	g.RemoveDead()
-	return g, kept, g.Verify()
+	s.g.RemoveDead()
+	return s.g, s.kept, s.g.Verify()
+}
+
+// stepGraph builds a step, or one of its halves.
+type stepGraph struct {
+	*design
+	*world
+	half   string // "": the whole step
+	g      *ir.Graph
+	kept   []codegen.Kept
+	inputs map[string]*ir.Value
+	names  []string // of tables
+
+	curvature, accel num // commanded
+	failed           error
+}
+
+// declare adds the inputs.
+func (s *stepGraph) declare() {
+	d, g := s.design, s.g
+	s.params = g.AddInput(inputParams, ir.T(d.float, tableRows, d.loops))
+	if d.knots > 0 {
+		s.world.roads = g.AddInput(inputRoads, ir.T(d.float, d.loops, d.knots, len(roadColumns)))
+	}
+	keep := func(name string, t ir.Type) *ir.Value {
+		s.kept = append(s.kept, codegen.Kept{Input: name})
+		return g.AddInput(name, t)
+	}
+	for _, name := range d.numbers() {
+		s.state[name] = num{keep(name, ir.T(d.float, d.loops))}
+	}
+	shapes := d.tableShapes()
+	s.names = slices.Sorted(maps.Keys(shapes))
+	for _, name := range s.names {
+		s.tables[name] = keep(name, ir.T(d.float, append(slices.Clone(shapes[name]), d.loops)...))
+	}
+	if s.half == entryObserve && d.view != nil && d.view.film != nil {
+		s.inputs[stateFilm] = keep(stateFilm, ir.T(ir.Uint8, len(d.view.film.data)))
+	}
+	switch {
+	case s.half != entryAdvance:
+		s.inputs[inputKey] = g.AddInput(inputKey, ir.T(ir.Uint64, 2))
+		s.inputs[inputLoop] = g.AddInput(inputLoop, ir.T(ir.Uint64, d.loops))
+	case d.policy != nil:
+		s.inputs[policyAction] = g.AddInput(policyAction, ir.T(d.float, d.loops, 2))
+	default:
+		s.inputs[inputAct] = g.AddInput(inputAct, ir.T(d.float, 2, d.loops))
+	}
+}
+
+// out makes a value an output, of a step that is recorded a second one.
+func (s *stepGraph) out(v *ir.Value, as string) {
+	names := []string{as}
+	if s.half == entryObserve && s.recording && s.sees(as) {
+		names = append(names, recordedPrefix+as)
+	}
+	for _, name := range names {
+		if err := nameOutput(s.builder, s.g, v, name); err != nil && s.failed == nil {
+			s.failed = err
+		}
+	}
+}
+
+// see is what controllers are told.
+func (s *stepGraph) see() map[string]num {
+	switch {
+	case s.half == entryAdvance:
+		return nil
+	case s.tier == Controls:
+		return s.asked()
+	}
+	s.draw(s.inputs)
+	return s.observe()
+}
+
+// command asks the controller; half a step says what it sees, or is told what to do.
+func (s *stepGraph) command(see map[string]num) {
+	switch {
+	case s.half == entryObserve:
+		s.show(see)
+	case s.half == entryAdvance && s.policy != nil:
+		act := s.transposed(s.inputs[policyAction])
+		s.curvature, s.accel = s.row(act, 0), s.row(act, 1)
+	case s.half == entryAdvance:
+		s.curvature, s.accel = s.row(s.inputs[inputAct], 0), s.row(s.inputs[inputAct], 1)
+	default:
+		var mem []num
+		for i := range s.memory() {
+			mem = append(mem, s.row(s.tables["memory"], i))
+		}
+		s.curvature, s.accel, mem = s.controller.build(s.builder, see, mem)
+		if s.memory() > 0 {
+			s.tables["memory"] = s.rows(mem...)
+		}
+	}
+}
+
+// show adds what is seen as outputs: numbers, and pictures for models.
+func (s *stepGraph) show(see map[string]num) {
+	var list []num
+	for _, o := range Observations {
+		list = append(list, see[o.Name])
+	}
+	if s.policy != nil {
+		s.out(s.transposed(s.rows(list...)), networkSeen)
+		return
+	}
+	s.out(s.rows(list...), outputSeen)
+	switch view := s.design.view; {
+	case view == nil:
+	case view.film != nil:
+		s.out(s.reprojected(view, s.inputs[stateFilm], see), openpilot.Planes)
+	default:
+		s.out(s.picture(view, see), openpilot.Planes)
+	}
+	if s.models != nil {
+		s.models.tell(s.world, see, s.out)
+	}
+}
+
+// drive moves the loops that still run on.
+func (s *stepGraph) drive(before map[string]num) {
+	results := s.results
+	switch {
+	case s.half == entryObserve:
+	case s.tier == Controls:
+		s.issue(s.curvature, s.accel)
+		s.respond()
+		s.track(before)
+		results = s.tracked
+	default:
+		s.issue(s.takeover(s.curvature), s.accel)
+		s.move()
+		s.measure(before)
+	}
+	alive := s.less(s.c(0.5), before["alive"])
+	for _, name := range s.numbers() {
+		if s.state[name].v != before[name].v {
+			s.state[name] = s.where(alive, s.state[name], before[name])
+		}
+	}
+	if s.half != entryObserve {
+		s.out(s.rows(results()...), outputResult)
+	}
+}
+
+// keepAll makes what has changed the new value of the input that it was.
+func (s *stepGraph) keepAll(before map[string]num, old map[string]*ir.Value) {
+	next := func(input string, v, was *ir.Value) {
+		if v != was {
+			i := slices.IndexFunc(s.kept, func(k codegen.Kept) bool { return k.Input == input })
+			s.kept[i].Output = "next:" + input
+			s.out(v, s.kept[i].Output)
+		}
+	}
+	for _, name := range s.numbers() {
+		next(name, s.state[name].v, before[name].v)
+	}
+	for _, name := range s.names {
+		next(name, s.tables[name], old[name])
+	}
 }
 
 // draw makes the random words of a step: of each loop's own number, so that no other loop matters.
