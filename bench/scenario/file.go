@@ -179,24 +179,9 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := Family{Name: "plain", Values: map[string]float64{}, Vary: map[string]Distribution{}}
-	for _, key := range []string{"family", "name"} {
-		x := at[key]
-		switch {
-		case x == nil:
-		case x.Kind != yaml.ScalarNode || x.Value == "" || len(x.Value) > 200:
-			return nil, fmt.Errorf("line %d: %s is no name of 1 to 200 bytes", x.Line, key)
-		case key == "name":
-			f.Name = x.Value
-		default:
-			base, err := t.FamilyOf(x.Value)
-			if err != nil {
-				return nil, onLine(x, err)
-			}
-			f.Name, f.Doc = base.Name, base.Doc
-			maps.Copy(f.Values, base.Values)
-			maps.Copy(f.Vary, base.Vary)
-		}
+	f, err := t.based(at)
+	if err != nil {
+		return nil, err
 	}
 	if at["road"] != nil {
 		if f.Road, err = readRoad(at["road"], dir); err != nil {
@@ -237,53 +222,16 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := each("vary", func(p *Param, x *yaml.Node) error {
-		kinds, err := fields(x, p.Name, []string{"uniform", "normal", "choice"})
-		if err != nil {
-			return err
-		}
-		var d Distribution
-		for _, k := range []struct {
-			name string
-			to   *[]float64
-		}{{"uniform", &d.Uniform}, {"normal", &d.Normal}, {"choice", &d.Choice}} {
-			if kinds[k.name] != nil {
-				if *k.to, err = numbers(p, kinds[k.name]); err != nil {
-					return err
-				}
-			}
-		}
-		f.Vary[p.Name] = d
-		return d.check(p)
+	if err := each("vary", func(p *Param, x *yaml.Node) (err error) {
+		f.Vary[p.Name], err = distribution(p, x)
+		return err
 	}); err != nil {
 		return nil, err
 	}
 	out := []Family{f}
-	if err := each("sweep", func(p *Param, x *yaml.Node) error {
-		values, err := numbers(p, x)
-		if err != nil {
-			return err
-		}
-		if len(values) == 0 || len(values)*len(out) > maxFamilies {
-			return fmt.Errorf("%s is swept over %d values of %d scenarios; want 1 to %d of both", p.Name, len(values), len(out), maxFamilies)
-		}
-		var all []Family
-		for _, was := range out {
-			for _, v := range values {
-				if err := p.check(v); err != nil {
-					return err
-				}
-				one := was
-				one.Name = fmt.Sprintf("%s/%s=%v", was.Name, p.Name, v)
-				one.Values = maps.Clone(was.Values)
-				one.Values[p.Name] = v
-				one.Vary = maps.Clone(was.Vary)
-				delete(one.Vary, p.Name)
-				all = append(all, one)
-			}
-		}
-		out = all
-		return nil
+	if err := each("sweep", func(p *Param, x *yaml.Node) (err error) {
+		out, err = swept(out, p, x)
+		return err
 	}); err != nil {
 		return nil, err
 	}
@@ -296,6 +244,75 @@ func (t Tier) family(n *yaml.Node, dir string) ([]Family, error) {
 		}
 	}
 	return out, nil
+}
+
+// based is the family that a scenario names, by its own name if it has one.
+func (t Tier) based(at map[string]*yaml.Node) (Family, error) {
+	f := Family{Name: "plain", Values: map[string]float64{}, Vary: map[string]Distribution{}}
+	for _, key := range []string{"family", "name"} {
+		x := at[key]
+		switch {
+		case x == nil:
+		case x.Kind != yaml.ScalarNode || x.Value == "" || len(x.Value) > 200:
+			return f, fmt.Errorf("line %d: %s is no name of 1 to 200 bytes", x.Line, key)
+		case key == "name":
+			f.Name = x.Value
+		default:
+			base, err := t.FamilyOf(x.Value)
+			if err != nil {
+				return f, onLine(x, err)
+			}
+			f.Name, f.Doc = base.Name, base.Doc
+			maps.Copy(f.Values, base.Values)
+			maps.Copy(f.Vary, base.Vary)
+		}
+	}
+	return f, nil
+}
+
+// distribution reads how a parameter varies.
+func distribution(p *Param, x *yaml.Node) (d Distribution, err error) {
+	kinds, err := fields(x, p.Name, []string{"uniform", "normal", "choice"})
+	if err != nil {
+		return d, err
+	}
+	for _, k := range []struct {
+		name string
+		to   *[]float64
+	}{{"uniform", &d.Uniform}, {"normal", &d.Normal}, {"choice", &d.Choice}} {
+		if kinds[k.name] != nil {
+			if *k.to, err = numbers(p, kinds[k.name]); err != nil {
+				return d, err
+			}
+		}
+	}
+	return d, d.check(p)
+}
+
+// swept are families with each of several values of a parameter.
+func swept(list []Family, p *Param, x *yaml.Node) (all []Family, err error) {
+	values, err := numbers(p, x)
+	if err != nil {
+		return nil, err
+	}
+	if len(values) == 0 || len(values)*len(list) > maxFamilies {
+		return nil, fmt.Errorf("%s is swept over %d values of %d scenarios; want 1 to %d of both", p.Name, len(values), len(list), maxFamilies)
+	}
+	for _, was := range list {
+		for _, v := range values {
+			if err := p.check(v); err != nil {
+				return nil, err
+			}
+			one := was
+			one.Name = fmt.Sprintf("%s/%s=%v", was.Name, p.Name, v)
+			one.Values = maps.Clone(was.Values)
+			one.Values[p.Name] = v
+			one.Vary = maps.Clone(was.Vary)
+			delete(one.Vary, p.Name)
+			all = append(all, one)
+		}
+	}
+	return all, nil
 }
 
 // fields are those of a mapping, each of which must be known and there once.

@@ -175,60 +175,14 @@ func (r *Runner) AtOnce(a Algorithm) int {
 func (r *Runner) run(
 	ctx context.Context, scenarios []Scenario, a Algorithm, n int, seed uint64, record func(b *batch) error,
 ) (*Result, error) {
-	switch {
-	case len(scenarios) == 0:
-		return nil, errors.New("there is no scenario to run")
-	case n < 1:
-		return nil, fmt.Errorf("each scenario is to run %d times; want once at least", n)
-	case r.Batch < 0:
-		return nil, fmt.Errorf("a batch of %d loops; want 1 at least, or 0 for the default", r.Batch)
-	case a == nil:
-		return nil, errors.New("there is no algorithm")
-	}
-	for _, s := range scenarios {
-		if err := s.check(); err != nil {
-			return nil, err
-		}
+	if err := r.check(scenarios, a, n); err != nil {
+		return nil, err
 	}
 	total := len(scenarios) * n
-	if err := disjoint(scenarios, n); err != nil {
-		return nil, err
-	}
 	each := min(r.AtOnce(a), total)
-	size := cmp.Or(stepLoops(a), each)
-	if err := r.Tier.check(a); err != nil {
+	d, callback, err := r.design(scenarios, a, cmp.Or(stepLoops(a), each))
+	if err != nil {
 		return nil, err
-	}
-	d := &design{loops: size, float: ir.Float32, tier: r.Tier, warn: r.Warn, minCosine: r.MinCosine}
-	d.knots = knotsOf(scenarios)
-	var callback *Callback
-	switch a := a.(type) {
-	case *Controller:
-		d.controller = a
-	case *Callback:
-		callback = a
-		if err := a.check(); err != nil {
-			return nil, err
-		}
-		if a.Look != nil {
-			var err error
-			if d.view, err = viewOf(a.Height, a.Width); err != nil {
-				return nil, err
-			}
-		}
-	case *Models:
-		var err error
-		if d.models, err = a.load(size); err != nil {
-			return nil, err
-		}
-		d.view = d.models.view
-	case *Policy:
-		var err error
-		if d.policy, err = a.load(size); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, fmt.Errorf("algorithm %T is neither a controller, nor a policy, nor driving models, nor a callback", a)
 	}
 	if r.Recording != nil {
 		if err := d.show(ctx, r.Recording, a, scenarios); err != nil {
@@ -260,11 +214,7 @@ func (r *Runner) run(
 	}
 	r.Progress.Begin(float64(total), "%s: %s", a.algorithm(), plural.Count(total, "loop"))
 	for from := 0; from < total; from += each {
-		b.first, b.list, b.numbers = from, nil, nil
-		for i := from; i < min(from+each, total); i++ {
-			b.list = append(b.list, scenarios[i/n])
-			b.numbers = append(b.numbers, scenarios[i/n].stream(i/n)+uint64(i%n))
-		}
+		b.take(scenarios, n, from, min(from+each, total))
 		b.tell = func(step, steps int) {
 			done := float64(from) + float64(len(b.list)*step)/float64(steps)
 			r.Progress.Step(from, total, done/float64(total))
@@ -285,6 +235,60 @@ func (r *Runner) run(
 		}
 	}
 	return out, nil
+}
+
+// check says why scenarios cannot run, each n times.
+func (r *Runner) check(scenarios []Scenario, a Algorithm, n int) error {
+	switch {
+	case len(scenarios) == 0:
+		return errors.New("there is no scenario to run")
+	case n < 1:
+		return fmt.Errorf("each scenario is to run %d times; want once at least", n)
+	case r.Batch < 0:
+		return fmt.Errorf("a batch of %d loops; want 1 at least, or 0 for the default", r.Batch)
+	case a == nil:
+		return errors.New("there is no algorithm")
+	}
+	for _, s := range scenarios {
+		if err := s.check(); err != nil {
+			return err
+		}
+	}
+	if err := disjoint(scenarios, n); err != nil {
+		return err
+	}
+	return r.Tier.check(a)
+}
+
+// design is the step of so many loops, in which an algorithm drives, and the algorithm itself if it is asked from outside.
+func (r *Runner) design(scenarios []Scenario, a Algorithm, size int) (d *design, callback *Callback, err error) {
+	d = &design{loops: size, float: ir.Float32, tier: r.Tier, warn: r.Warn, minCosine: r.MinCosine, knots: knotsOf(scenarios)}
+	switch a := a.(type) {
+	case *Controller:
+		d.controller = a
+	case *Callback:
+		if callback, err = a, a.check(); err == nil && a.Look != nil {
+			d.view, err = viewOf(a.Height, a.Width)
+		}
+	case *Models:
+		if d.models, err = a.load(size); err == nil {
+			d.view = d.models.view
+		}
+	case *Policy:
+		d.policy, err = a.load(size)
+	default:
+		err = fmt.Errorf("algorithm %T is neither a controller, nor a policy, nor driving models, nor a callback", a)
+	}
+	return d, callback, err
+}
+
+// take gives a batch the loops from one to another, of scenarios that run n times each.
+func (b *batch) take(scenarios []Scenario, n, from, to int) {
+	b.first, b.list, b.numbers = from, nil, nil
+	for i := from; i < to; i++ {
+		b.list = append(b.list, scenarios[i/n])
+		b.numbers = append(b.numbers, scenarios[i/n].stream(i/n)+uint64(i%n))
+	}
 }
 
 // open compiles a step and loads it.
