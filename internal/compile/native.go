@@ -34,7 +34,6 @@ type nativeRegion struct {
 	names   []string // of the program's input that is each operand; "" of constants and repeated operands
 	window  *linear.Window
 	from    int // operand that the window reads
-	terms   *terms
 }
 
 // Close frees what a program holds.
@@ -81,11 +80,8 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, ro
 		}
 		defer func() { err = errors.Join(err, r.Close()) }()
 	}
-	switch {
-	case r.window != nil:
+	if r.window != nil {
 		return r.windows(ctx, n, in, room)
-	case r.terms != nil:
-		return r.terms.evaluate(ctx, n, in, room)
 	}
 	return r.run(ctx, n, in, room)
 }
@@ -164,9 +160,6 @@ func output(k int) string { return fmt.Sprint("out", k) }
 func (d *native) open(ctx context.Context, n *ir.Node) (*nativeRegion, error) {
 	if w, from := windowOf(n); w != nil {
 		return &nativeRegion{inputs: n.Inputs, window: w, from: from}, nil
-	}
-	if t := termsOf(n); t != nil {
-		return &nativeRegion{inputs: n.Inputs, terms: t}, nil
 	}
 	return d.program(ctx, n)
 }
