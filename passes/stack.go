@@ -43,7 +43,6 @@ type class struct {
 	members []*ir.Node
 	joins   bool // members read different inputs of the graph
 	used    bool // another class reads its members
-	outputs []*ir.Value
 }
 
 // classPlace is a region's place in its class.

@@ -62,7 +62,6 @@ func (s *stacker) buildClass(c *class) ([]*ir.Node, error) {
 		return nil, err
 	}
 	nodes = append(nodes, n)
-	c.outputs = n.Outputs
 	for r, m := range c.members {
 		for k, v := range m.Outputs {
 			size := v.Type.Numel()

@@ -88,7 +88,6 @@ func (p *problem) blocksAcross() bool {
 // weights reads constant weights as they are multiplied.
 type weights struct {
 	raw    []byte
-	dtype  ir.DType
 	values []float64 // nil where the elements are copied as they are
 	rest   []float64 // second terms; nil where there is one
 	scales []byte    // codes of the blocks, where they are packed beside the elements
@@ -97,7 +96,7 @@ type weights struct {
 
 func newWeights(p *problem) *weights {
 	src := p.b.src
-	w := &weights{dtype: p.b.dtype, blocks: src.blocks}
+	w := &weights{blocks: src.blocks}
 	if p.num.b == p.b.dtype && src.terms < 2 {
 		w.raw = src.data.Dense()
 		if w.blocks != nil {

@@ -40,13 +40,6 @@ type Options struct {
 	Cubin     bool          // keep what Assembler makes in the program
 	GraphOnly bool          // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
 
-	// MicroBatch is how many samples of Import.Batch the launch list computes at a time, repeated over slices of inputs and outputs: a divisor.
-	// 0: the fastest by estimate, for a file with a batch of 1 inside, whose samples are computed apart.
-	MicroBatch int
-	// Front is how many samples of a micro-batch its first layers compute at a time, where MicroBatch is given: a divisor. 0: as many; where
-	// MicroBatch is not given, either is the fastest by estimate.
-	Front int
-
 	// Sample is the graph for one sample, of which Import.Batch are computed apart; nil: the graph does not say so. Compile finds it itself.
 	Sample *ir.Graph
 
@@ -81,6 +74,7 @@ type Options struct {
 	meter    *progress.Meter // of Progress
 	part     bool            // of Entries, which have no Smaller
 	loop     bool            // it is the step of a loop
+	batching batching        // of tests; none: the fastest by estimate
 	chosen   *kernel.Memo    // what regions that were weighed, candidates, the program and the same in fp16 have in common
 }
 

@@ -33,7 +33,7 @@ func TestAFrontIsItsSamples(t *testing.T) {
 			m := small(t, c.name)
 			opt := Options{Precision: c.precision, Targets: []string{"sm_121"}}
 			alone := once(t, m, opt).Program
-			opt.Import.Batch, opt.MicroBatch, opt.Front = c.batch, c.size, c.front
+			opt.Import.Batch, opt.batching = c.batch, batching{c.size, c.front}
 			r, err := compiled(t.Context(), m, opt)
 			require.NoError(t, err)
 			fronts, rest := 0, 0 // launches of the first layer and of the last
@@ -71,7 +71,7 @@ func b2i(b bool) int {
 // TestCutsHaveTheSameKeyInBatchesOfAllSizes, and lie in front of outputs and of what lives from run to run.
 func TestCutsHaveTheSameKeyInBatchesOfAllSizes(t *testing.T) {
 	of := func(name string, size int) *trial {
-		r, err := compiled(t.Context(), small(t, name), Options{Precision: "fp32", Targets: []string{"sm_121"}, GraphOnly: true, MicroBatch: size, Import: onnx.ImportOptions{Batch: size}})
+		r, err := compiled(t.Context(), small(t, name), Options{Precision: "fp32", Targets: []string{"sm_121"}, GraphOnly: true, Import: onnx.ImportOptions{Batch: size}})
 		require.NoError(t, err)
 		return &trial{size: size, graph: r.Graph, cuts: cutsOf(r.Graph)}
 	}
@@ -110,12 +110,9 @@ func TestAModelWithoutACutHasNoFront(t *testing.T) {
   output %y
 }`)
 	require.NoError(t, err)
-	r := &Result{opt: Options{Precision: "fp32", MicroBatch: 4, Front: 2, Import: onnx.ImportOptions{Batch: 4}, Sample: g, meter: progress.New(nil)}}
+	r := &Result{opt: Options{Precision: "fp32", Import: onnx.ImportOptions{Batch: 4}, Sample: g, meter: progress.New(nil)}}
 	front, _, rest, err := r.opt.pipeline()
 	require.NoError(t, err)
-	_, _, err = r.fastest(t.Context(), target.Default(), slices.Concat(front, rest))
-	require.EqualError(t, err, "micro-batches of 4 samples have no front of 2: no single value, with samples along an axis of its own, goes from first layers to the others")
-	r.opt.MicroBatch, r.opt.Front = 0, 0
 	size, f, err := r.fastest(t.Context(), target.Default(), slices.Concat(front, rest))
 	require.NoError(t, err)
 	require.Nil(t, f)

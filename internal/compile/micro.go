@@ -2,8 +2,6 @@ package compile
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 
@@ -19,6 +17,9 @@ import (
 // mostFronts is how many pairs of sizes are planned as a whole, of those that the plans of their parts put first.
 const mostFronts = 3
 
+// batching is how many samples a micro-batch has, and how many its first layers compute at a time.
+type batching struct{ size, front int }
+
 // micro is how the launch list for a target computes a batch.
 type micro struct {
 	graph   *ir.Graph // of the samples that it computes at a time, in front of all passes
@@ -29,11 +30,8 @@ type micro struct {
 // micro finds it: the batch as one, or micro-batches whose arena stays in L2. names are the passes.
 func (r *Result) micro(ctx context.Context, t *target.Target, names []string) (*micro, error) {
 	batch := r.opt.Import.Batch
-	if err := r.opt.divisible(); err != nil {
-		return nil, err
-	}
 	whole := &micro{graph: r.Source.Clone(), repeats: 1}
-	if batch <= 1 || r.opt.MicroBatch == 0 && (r.opt.GraphOnly || r.opt.whole() != nil) {
+	if batch <= 1 || !r.opt.cuttable() {
 		return whole, nil
 	}
 	size, front, err := r.fastest(ctx, t, names)
@@ -54,47 +52,22 @@ func (m *micro) entry(g *ir.Graph) (e codegen.Entry, err error) {
 	return e, err
 }
 
-// divisible says why the batch cannot run in micro-batches of the sizes that were asked for.
-func (opt *Options) divisible() error {
-	batch, size, front := opt.Import.Batch, opt.MicroBatch, opt.Front
-	switch {
-	case size != 0 && size != batch && (size < 0 || batch%size != 0):
-		return fmt.Errorf("a batch of %d has no micro-batches of %d samples: give a divisor of it, or 0 for the fastest", batch, size)
-	case front != 0 && (size == 0 || front < 0 || front >= size || size%front != 0):
-		return fmt.Errorf("micro-batches of %d samples have no front of %d: give a size, and a divisor of it that is smaller", size, front)
-	case size == 0 || size == batch && front == 0:
-		return nil
-	}
-	if err := opt.whole(); err != nil {
-		return fmt.Errorf("micro-batches of %d samples: %w", size, err)
-	}
-	return nil
+// cuttable reports whether the batch may run in micro-batches: its samples are computed apart, and nothing is chosen or traced on the
+// graph of the whole batch.
+func (opt *Options) cuttable() bool {
+	return opt.Sample != nil && !opt.GraphOnly && !precision.Calibrates(opt.Precision) && !opt.Trace
 }
 
-// whole says why a batch must run as one; nil if it need not.
-func (opt *Options) whole() error {
-	switch {
-	case opt.Sample == nil:
-		return errors.New("the file does not say that samples are computed apart: it has no batch of 1 inside, or --batch was not given")
-	case precision.Calibrates(opt.Precision):
-		return fmt.Errorf("precision %s is chosen on the graph of the whole batch: take fp16, bf16 or fp32", opt.Precision)
-	case opt.Trace:
-		return errors.New("traces compare launches with the graph of the whole batch")
-	}
-	return nil
-}
-
-// fastest is the size of the micro-batches that take the least time by estimate, and what runs in front of them. Sizes that were asked for are the
-// only ones.
+// fastest is the size of the micro-batches that take the least time by estimate, and what runs in front of them.
 func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) (size int, front *fronted, err error) {
-	batch, asked := r.opt.Import.Batch, r.opt.MicroBatch
-	if asked != 0 && r.opt.Front == 0 {
-		return asked, nil, nil
+	batch, asked := r.opt.Import.Batch, r.opt.batching
+	if asked.size != 0 && asked.front == 0 {
+		return asked.size, nil, nil
 	}
 	var trials []*trial
 	least := math.Inf(1) // a sample
 	for n := 1; n <= batch; n++ {
-		if batch%n != 0 || asked != 0 && n != asked && n != r.opt.Front {
+		if batch%n != 0 || asked.size != 0 && n != asked.size && n != asked.front {
 			continue
 		}
 		p, err := r.try(ctx, t, names, n)
@@ -102,7 +75,7 @@ func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) 
 			return 0, nil, err
 		}
 		trials = append(trials, p)
-		if us := p.us / float64(n); asked == 0 && us < least {
+		if us := p.us / float64(n); asked.size == 0 && us < least {
 			size, least = n, us
 		}
 	}
@@ -117,9 +90,6 @@ func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) 
 		if us := f.us / float64(f.rest.size); us < least {
 			size, front, least = f.rest.size, f, us
 		}
-	}
-	if front == nil && asked != 0 {
-		return 0, nil, fmt.Errorf("micro-batches of %d samples have no front of %d: no single value, with samples along an axis of its own, goes from first layers to the others", asked, r.opt.Front)
 	}
 	return size, front, nil
 }

@@ -24,7 +24,7 @@ import (
 // inBatch compiles a small model for a batch in micro-batches of a size; 0: the fastest.
 func inBatch(t *testing.T, m *onnx.Model, precision string, batch, size int) *runtime.Program {
 	t.Helper()
-	r, err := compiled(context.Background(), m, Options{Precision: precision, Targets: []string{"sm_121"}, MicroBatch: size, Import: onnx.ImportOptions{Batch: batch}})
+	r, err := compiled(context.Background(), m, Options{Precision: precision, Targets: []string{"sm_121"}, batching: batching{size: size}, Import: onnx.ImportOptions{Batch: batch}})
 	require.NoError(t, err)
 	return r.Program
 }
@@ -152,31 +152,13 @@ func numbersOf(t *testing.T, q runtime.Port, data []byte) []float64 {
 	return a.F
 }
 
-// TestMicroBatchesThatCannotBe are refused, with the reason and a remedy.
-func TestMicroBatchesThatCannotBe(t *testing.T) {
-	m := small(t, "policy")
-	for _, c := range []struct {
-		want string
-		opt  Options
-	}{
-		{"a batch of 6 has no micro-batches of 4 samples: give a divisor of it, or 0 for the fastest",
-			Options{Precision: "fp16", MicroBatch: 4, Import: onnx.ImportOptions{Batch: 6}}},
-		{"micro-batches of 2 samples have no front of 2: give a size, and a divisor of it that is smaller",
-			Options{Precision: "fp16", MicroBatch: 2, Front: 2, Import: onnx.ImportOptions{Batch: 6}}},
-		{"micro-batches of 0 samples have no front of 1: give a size, and a divisor of it that is smaller",
-			Options{Precision: "fp16", Front: 1, Import: onnx.ImportOptions{Batch: 6}}},
-		{"micro-batches of 4 samples: precision fp8 is chosen on the graph of the whole batch: take fp16, bf16 or fp32",
-			Options{Precision: "fp8", MicroBatch: 4, Front: 2, Import: onnx.ImportOptions{Batch: 4}}},
-		{"micro-batches of 1 samples: the file does not say that samples are computed apart: it has no batch of 1 inside, or --batch was not given",
-			Options{Precision: "fp16", MicroBatch: 1}},
-		{"micro-batches of 2 samples: precision fp8 is chosen on the graph of the whole batch: take fp16, bf16 or fp32",
-			Options{Precision: "fp8", MicroBatch: 2, Import: onnx.ImportOptions{Batch: 4}}},
-		{"micro-batches of 2 samples: traces compare launches with the graph of the whole batch",
-			Options{Precision: "fp16", MicroBatch: 2, Trace: true, Import: onnx.ImportOptions{Batch: 4}}},
-	} {
-		c.opt.Targets = []string{"sm_121"}
-		_, err := compiled(t.Context(), m, c.opt)
-		require.EqualError(t, err, "policy.onnx: "+c.want)
+// TestMicroBatches_NeedSamplesOfTheirOwn: a batch runs as one where samples may mix, or where its whole graph is calibrated or traced.
+func TestMicroBatches_NeedSamplesOfTheirOwn(t *testing.T) {
+	sample := ir.NewGraph("g")
+	require.True(t, (&Options{Precision: "fp16", Sample: sample}).cuttable())
+	for _, opt := range []Options{{Precision: "fp16"}, {Precision: "fp8", Sample: sample}, {Precision: "fp16", Sample: sample, Trace: true},
+		{Precision: "fp16", Sample: sample, GraphOnly: true}} {
+		require.False(t, opt.cuttable(), "%+v", opt)
 	}
 }
 
