@@ -87,21 +87,7 @@ func (c *mmaCore) place(g *gen) {
 	case g.plan.tiles != nil:
 		c.placeTiles(g, base)
 	case g.plan.packed:
-		// [k step][n16 tile][lane][16 bytes, or what is left of them]
-		lane := g.mul(g.lane, num.laneB())
-		first := g.add(g.mul(c.kPart, perWarp/num.stepB()*s.BN/16), g.div(c.wn, 16))
-		c.bBase = g.add(imm(base), g.add(lane, g.mul(first, 32*num.laneB())))
-		if s.warpsTerm(num) == 2 {
-			c.bBase = g.add(c.bBase, g.mul(g.mod(c.wk, 2), num.termB(s.BN, s.BK)))
-		}
-		if num.scaled() {
-			// [k64][n16 tile][column][n8 tile][k16], or across [k64][n16 tile][lane of a quad][k16][k]
-			own := g.mul(g.div(g.lane, 4), 8)
-			if num.across {
-				own = g.mul(g.mod(g.lane, 4), 16)
-			}
-			c.scales = g.add(imm(base+num.elementsB(s.BN, s.BK)), g.add(own, g.mul(first, 64)))
-		}
+		c.placePacked(g, base)
 	case !g.plan.loadB.kRows:
 		// Rows are n: matrices (n 0–7, left), (n 0–7, right), (n 8–15, left), (n 8–15, right).
 		n := g.add(c.wn, g.add(g.mod(g.lane, 8), g.mul(g.div(g.lane, 16), 8)))
@@ -120,6 +106,26 @@ func (c *mmaCore) place(g *gen) {
 			ch := g.add(g.add(g.div(c.wn, 8), imm(2*j)), g.div(g.lane, 16))
 			c.bStep = append(c.bStep, g.add(g.mad(k, s.BN*2, imm(base)), g.mul(g.xor(ch, key), 16)))
 		}
+	}
+}
+
+// placePacked says where the lane finds packed weights, which begin at a byte.
+func (c *mmaCore) placePacked(g *gen, base int) {
+	// [k step][n16 tile][lane][16 bytes, or what is left of them]
+	s, num := g.s, &g.p.num
+	lane := g.mul(g.lane, num.laneB())
+	first := g.add(g.mul(c.kPart, s.warpK(num)/num.stepB()*s.BN/16), g.div(c.wn, 16))
+	c.bBase = g.add(imm(base), g.add(lane, g.mul(first, 32*num.laneB())))
+	if s.warpsTerm(num) == 2 {
+		c.bBase = g.add(c.bBase, g.mul(g.mod(c.wk, 2), num.termB(s.BN, s.BK)))
+	}
+	if num.scaled() {
+		// [k64][n16 tile][column][n8 tile][k16], or across [k64][n16 tile][lane of a quad][k16][k]
+		own := g.mul(g.div(g.lane, 4), 8)
+		if num.across {
+			own = g.mul(g.mod(g.lane, 4), 16)
+		}
+		c.scales = g.add(imm(base+num.elementsB(s.BN, s.BK)), g.add(own, g.mul(first, 64)))
 	}
 }
 
@@ -150,15 +156,26 @@ func (c *mmaCore) placeA(g *gen, sw layout.Swizzle, pitch, steps int) num {
 }
 
 func (c *mmaCore) compute(g *gen, tileA, stage num) {
-	s, num := g.s, &g.p.num
 	atA, at := g.addresses(tileA, stage)
+	c.sum(g, func(u int) *operands {
+		t := c.load(g, atA, u)
+		c.loadB(g, at, u, t)
+		return t
+	})
+	if c.factors != nil {
+		g.I("add.s32", *c.factors, *c.factors, ptx.Imm(4*g.s.BK))
+	}
+}
+
+// sum adds up the products of the warp's part of K, of which load reads one unit after the other.
+func (c *mmaCore) sum(g *gen, load func(u int) *operands) {
+	s, num := g.s, &g.p.num
 	unit, terms := num.unit(), s.warpTerms(num)
 	fresh := true // no product is in part
 	for u := 0; u < s.warpK(num)/unit; u++ {
-		t := c.load(g, atA, at, u)
+		t := load(u)
 		for m := 0; m < unit/num.stepMul(); m++ {
-			var a [][][]ptx.Reg             // m16 tile, term
-			b := make([][][]ptx.Reg, terms) // term, n8 tile
+			var a [][][]ptx.Reg // m16 tile, term
 			factors := c.factorsOf(g, u*unit+m*num.stepMul())
 			for i := range c.acc {
 				x := t.fragsA(g, i, m)
@@ -167,20 +184,16 @@ func (c *mmaCore) compute(g *gen, tileA, stage num) {
 				}
 				a = append(a, x)
 			}
-			for j := 0; j < len(c.acc[0])/2; j++ {
-				for term := range b {
-					lo, hi := t.fragB(g, j, m, term)
-					b[term] = append(b[term], lo, hi)
-				}
-			}
+			b := t.fragsB(g, m)
 			for term := range num.terms * terms {
 				for i := range c.acc {
 					for j, acc := range c.acc[i] {
-						from := acc
 						if c.part != nil {
-							if acc, from = c.part[i][j], c.part[i][j]; fresh {
-								from = c.zero
-							}
+							acc = c.part[i][j]
+						}
+						from := acc
+						if fresh && c.zero != nil {
+							from = c.zero
 						}
 						args := []ptx.Operand{ptx.V(acc...), ptx.V(a[i][term/terms]...), ptx.V(b[term%terms][j]...), ptx.V(from...)}
 						if num.blockScaled() {
@@ -197,9 +210,6 @@ func (c *mmaCore) compute(g *gen, tileA, stage num) {
 				fresh = true
 			}
 		}
-	}
-	if c.factors != nil {
-		g.I("add.s32", *c.factors, *c.factors, ptx.Imm(4*s.BK))
 	}
 }
 
@@ -235,14 +245,16 @@ type operands struct {
 	scales [][]ptx.Reg   // n16 tile: a word of four scales for each n8 tile, or across for each k16
 
 	scalesA []ptx.Reg // m16 tile: a word of four scales
+
+	ready [][][][]ptx.Reg // for every mma of the unit its B fragments of every term, of n8 tiles; nil: they are made of b
 }
 
-// load reads unit u of the chunk whose A is at one shared address, and B in the stage at another.
-func (c *mmaCore) load(g *gen, atA, at num, u int) *operands {
+// load reads A of unit u of the chunk at a shared address.
+func (c *mmaCore) load(g *gen, atA num, u int) *operands {
 	s, num := g.s, &g.p.num
-	t := &operands{a: make([][][]ptx.Reg, len(c.acc)), b: make([][][]ptx.Reg, len(c.acc[0])/2)}
+	t := &operands{a: make([][][]ptx.Reg, len(c.acc))}
 	pitch := num.tileA(1, s.BK)
-	stepsA, stepsB := num.unit()/num.stepA(), num.unit()/num.stepB()
+	stepsA := num.unit() / num.stepA()
 	for k := u * stepsA; k < (u+1)*stepsA; k++ {
 		var row ptx.Reg
 		if !g.plan.loadA.kRows {
@@ -258,9 +270,17 @@ func (c *mmaCore) load(g *gen, atA, at num, u int) *operands {
 			t.a[i] = append(t.a[i], r)
 		}
 	}
+	return t
+}
+
+// loadB reads B of unit u of the chunk in the stage at a shared address, and scales of blocks.
+func (c *mmaCore) loadB(g *gen, at num, u int, t *operands) {
+	s, num := g.s, &g.p.num
+	t.b = make([][][]ptx.Reg, len(c.acc[0])/2)
+	pitch, stepsB := num.tileA(1, s.BK), num.unit()/num.stepB()
 	if g.plan.tiles != nil {
 		c.loadTiles(g, at, u, t)
-		return t
+		return
 	}
 	for i := range stepsB * s.warpTerms(num) {
 		k := u*stepsB + i%stepsB
@@ -284,7 +304,7 @@ func (c *mmaCore) load(g *gen, atA, at num, u int) *operands {
 	}
 	if num.scalesA(1, blockSize) > 0 {
 		row := g.register(g.add(at, c.rowA))
-		for i := range t.a {
+		for i := range c.acc {
 			r := g.Reg(ptx.B32)
 			g.I("ld.shared.b32", r, ptx.At(row, i*num.scalesA(16, s.BK)+u*num.scalesA(1, num.unit())))
 			t.scalesA = append(t.scalesA, r)
@@ -300,7 +320,6 @@ func (c *mmaCore) load(g *gen, atA, at num, u int) *operands {
 			t.scales = append(t.scales, r)
 		}
 	}
-	return t
 }
 
 func (c *mmaCore) store(g *gen, part int) {

@@ -72,6 +72,21 @@ func (t *operands) fragsA(g *gen, i, m int) [][]ptx.Reg {
 	return out
 }
 
+// fragsB are the B fragments of all n8 tiles for mma number m of the unit, of each term.
+func (t *operands) fragsB(g *gen, m int) [][][]ptx.Reg {
+	if t.ready != nil {
+		return t.ready[m]
+	}
+	b := make([][][]ptx.Reg, g.s.warpTerms(&g.p.num))
+	for j := range g.s.warpN() / 16 {
+		for term := range b {
+			lo, hi := t.fragB(g, j, m, term)
+			b[term] = append(b[term], lo, hi)
+		}
+	}
+	return b
+}
+
 // fragB are the B fragments of the two n8 tiles of n16 tile j for mma number m of the unit, of one of the terms: what has two is
 // multiplied as it is read.
 func (t *operands) fragB(g *gen, j, m, term int) (lo, hi []ptx.Reg) {
