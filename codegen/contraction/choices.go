@@ -11,7 +11,7 @@ import (
 // from the values of constants and from other readers of weights, which it does not.
 func (k *tiled) Key() string {
 	e := k.plan.epilogue
-	key := fmt.Sprint(k.ctx.Target.Name, k.Signature(), k.p.num, e.size, e.reads, e.group, e.wide, e.bare, k.plan.packed)
+	key := fmt.Sprint(k.ctx.Target.Name, k.Signature(), k.p.num, e.size, e.reads, e.group, e.wide, k.plan.packed)
 	if w := k.plan.tiles; w != nil {
 		key += fmt.Sprint(" ", w.rows, w.cols, w.width, w.bytes, w.byK)
 	}

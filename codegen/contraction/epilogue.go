@@ -34,7 +34,6 @@ type epilogue struct {
 	wide   []bool     // of an output: a group is stored 16 bytes at a time, or 8 where it has no more
 	size   expr.Size  // of a group
 	reads  [2]int     // bytes that a group reads of operands: the same in every row, and others
-	bare   bool       // accumulators have the anchor's bias
 	exact  bool       // every group of columns is inside or outside of the matrix as a whole
 }
 
@@ -75,7 +74,7 @@ func (e *epilogue) lower(p *problem, l *lower.Lowering, types []ir.DType) error 
 	}
 	own := b.Unravel(e.element(b, &dense, column), y)
 	sum := func(acc *expr.Expr) *expr.Expr {
-		if bias := p.anchor.Bias(); bias != nil && !e.bare {
+		if bias := p.anchor.Bias(); bias != nil {
 			return b.Add(acc, l.Value(bias, []*expr.Expr{own[p.anchor.ChannelAxis()]}))
 		}
 		return acc

@@ -25,7 +25,7 @@ type inner struct {
 	p    *problem // in normal form; its own prologue, if it has one, computes the rows
 	pl   *plan
 	to   ir.DType // type of the results in shared memory
-	bare bool     // the anchor's bias is added to sums before what follows the product
+	held held     // constants that a stage has
 }
 
 // newInner is the product of a region whose results are wanted in some type, no narrower than that of its output. Regions in front of it may
@@ -59,13 +59,15 @@ func (in *inner) lower(ctx *kernel.Context) *lower.Lowering {
 	if err := in.pl.open(in.p); err != nil {
 		lower.Fail(err)
 	}
-	e := &epilogue{group: 2, tag: ".inner", exact: true, bare: in.bare}
+	e := &epilogue{group: 2, tag: ".inner", exact: true}
 	if !in.p.num.tensor() {
 		e.group = 4
 	}
+	in.held.lower(in.pl.Lowering)
 	if err := e.lower(in.p, in.pl.Lowering, []ir.DType{in.to}); err != nil {
 		lower.Fail(err)
 	}
+	in.held.take(in.pl.Lowering, e.result, e.n)
 	b := in.pl.B
 	for i, x := range e.result { // of the last group; groups beyond it are zeroed as a whole
 		e.result[i] = b.Select(b.Lt(b.Offset(e.n, int64(i)), b.Int(in.p.n)), x, b.Zero(x.Type))

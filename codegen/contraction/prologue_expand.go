@@ -2,7 +2,6 @@ package contraction
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -17,7 +16,6 @@ type expand struct {
 	*inner // rows are pixels, columns the window's channels
 	slide  *slide
 
-	bias  []float64 // of each channel of each member; nil: none that is constant
 	panel panelLoad // of weights
 }
 
@@ -29,40 +27,21 @@ func newExpand(d *slide, region *ir.Node, t *target.Target) (*expand, error) {
 	}
 	p := in.p
 	switch n := &p.num; {
-	case !n.direct() && !(n.a == ir.Float32 && n.b == ir.Float32):
-		return nil, fmt.Errorf("pixels of %s multiplied as %s", n.a, n)
+	case p.a.dtype != n.a:
+		return nil, fmt.Errorf("pixels of %s multiplied as %s", p.a.dtype, n)
 	case !p.wholeA() || p.m != d.Images*d.H*d.W || p.n != d.C:
 		return nil, fmt.Errorf("%s makes no pixels of pixels", p.region.Name)
-	case p.k*n.a.Bits()%128 != 0:
-		return nil, fmt.Errorf("pixels of %d elements of %s are not whole vectors", p.k, n.a)
+	case p.k*n.a.Bits()%32 != 0:
+		return nil, fmt.Errorf("pixels of %d elements of %s are not whole words", p.k, n.a)
 	case p.k*n.a.Bits()/8 > mostOfPixel:
 		return nil, fmt.Errorf("pixels of %d elements", p.k)
 	}
-	e := &expand{inner: in, slide: d, bias: p.constantBias()}
-	in.bare = e.bias != nil
-	return e, nil
+	p.region, in.held = hold(p.region, p.n, p.b.value)
+	return &expand{inner: in, slide: d}, nil
 }
 
 // mostOfPixel bounds the bytes of a pixel.
 const mostOfPixel = 512
-
-// constantBias is what is added to each column of each member, if that is a constant of f32.
-func (p *problem) constantBias() []float64 {
-	v, r := p.anchor.Bias(), p.region
-	i := slices.Index(r.Region.Body.Inputs, v)
-	if v == nil || i < 0 || !r.Inputs[i].IsConst() || v.Type.DType != ir.Float32 {
-		return nil
-	}
-	one, all := r.Inputs[i].Const.Floats(), p.z[0]
-	if len(one) == p.n*all {
-		return one
-	}
-	var out []float64
-	for range all {
-		out = append(out, one...)
-	}
-	return out
-}
 
 // width is how many neighbouring channels a thread computes: two of an mma's accumulators, or a run of fma.
 func (e *expand) width() int { return e.pl.epilogue.group }
@@ -102,7 +81,7 @@ func (e *expand) rows(s Schedule) int { return 16 * e.tiles(e.slide.rectangle(s)
 func (e *expand) depth() int {
 	step := 4
 	if e.p.num.tensor() {
-		step = e.p.num.stepMul()
+		step = e.p.num.unit()
 	}
 	return ceilDiv(e.p.k, step) * step
 }
@@ -136,6 +115,30 @@ func (e *expand) own(s Schedule) Schedule {
 	own := s
 	own.BM, own.BN, own.BK = e.rows(s), s.BK, e.depth()
 	return own
+}
+
+// turn is the schedule of what a warp multiplies at a time.
+func (e *expand) turn(s Schedule) Schedule {
+	return Schedule{BM: 16, BN: e.across(s), BK: e.depth(), WarpsM: 1, WarpsN: 1, WarpsK: 1}
+}
+
+// registers are those of a thread that expands pixels: sums, constants and weights of its columns, and fragments of a unit.
+func (e *expand) registers(s Schedule) int {
+	n, tiles, r := &e.p.num, e.across(s)/8, 24
+	if !n.tensor() {
+		return r + (2+len(e.held.rows))*e.width()
+	}
+	sums, weights := 4*tiles, 2*tiles*n.termsB
+	if n.partial > 0 {
+		sums *= 2
+	}
+	if e.keeps(s) {
+		weights *= e.depth() / n.stepMul()
+	}
+	if n.a != n.mul || n.b != n.mul || n.round != 0 { // what is read for a unit, before it is converted
+		r += 16 + 2*tiles*n.unit()/n.stepB()
+	}
+	return r + sums + 2*tiles*len(e.held.rows) + weights + 4*n.unit()/n.stepA() + 4*(n.terms-1)
 }
 
 // across is how many columns a warp multiplies at a time.
@@ -174,23 +177,31 @@ func (e *expand) work(s Schedule, all, loop, tail *cost.Work) {
 	loop.Barriers++
 	var one cost.Work // a turn
 	if e.p.num.tensor() {
-		steps, tiles := float64(e.steps()), float64(e.across(s)/8)
-		runs, weights := float64(2*tiles), float64(steps*tiles/2)
-		one.Integer, one.Issued = 13+float64(runs*size.Integer), 2+float64(steps*tiles)
-		one.Memory = steps + 2 + runs
-		one.Wavefronts = float64(4*steps) + 2 + float64(2*runs)
-		one.Float = float64(runs * (size.Float + 2))
-		one.Special = float64(runs * size.Special)
-		loop.Integer += 25
-		if loop.Memory += tiles; e.keeps(s) {
-			loop.Memory += weights
-			loop.Wavefronts += float64(4 * weights)
-		} else {
-			one.Memory += weights
-			one.Wavefronts += float64(4 * weights)
+		n, tiles := &e.p.num, float64(e.across(s)/8)
+		runs := float64(2 * tiles)
+		turn := e.turn(s)
+		one = turn.multiply(e.p, e.pl)
+		turn.BN = 0
+		pixels := turn.multiply(e.p, e.pl)
+		if e.keeps(s) { // a warp reads and converts weights once for all turns
+			loop.Memory += one.Memory - pixels.Memory
+			loop.Wavefronts += one.Wavefronts - pixels.Wavefronts
+			loop.Integer += one.Integer - pixels.Integer
+			loop.Float += one.Float - pixels.Float
+			pixels.Issued = one.Issued
+			one = pixels
 		}
-		loop.Wavefronts += float64(2 * tiles)
-		all.Products = append(all.Products, cost.Products{Type: e.p.num.mul.String(), MACs: float64(s.chunks(e.slide.p)*s.tiles(e.slide.p)) * float64(e.rows(s)*s.BK*e.depth())})
+		one.Integer += 13 - float64(e.depth()/n.stepA()) + float64(runs*size.Integer)
+		one.Issued += 2
+		one.Memory += 2 + runs
+		one.Wavefronts += 2 + float64(2*runs)
+		one.Float += float64(runs * size.Float)
+		one.Special = float64(runs * size.Special)
+		constants := float64(len(e.held.rows))
+		loop.Integer += 25
+		loop.Memory += float64(constants * tiles)
+		loop.Wavefronts += float64(2 * constants * tiles)
+		all.Products = append(all.Products, cost.Products{Type: n.mul.String(), MACs: float64(s.chunks(e.slide.p)*s.tiles(e.slide.p)) * float64(e.rows(s)*s.BK*e.depth()*n.terms*n.termsB)})
 	} else {
 		k := float64(e.depth())
 		one.Float = float64(width*k) + size.Float + width
@@ -220,11 +231,15 @@ func (e *expand) work(s Schedule, all, loop, tail *cost.Work) {
 	tail.Memory += copies
 	tail.Integer += float64(22*copies) + 60
 	tail.Issued += float64(2*copies) + 20
-	tail.Wavefronts += float64(4 * copies)
+	tail.Wavefronts += float64(copies * float64(e.vector()) / 4)
 }
 
-// vectors is the number of copies of a pixel, what fills the last step included.
-func (e *expand) vectors() int { return bytesFor(e.p.num.a, e.depth()) / 16 }
+// vector is the number of bytes of a copy, and vectors that of the copies of a pixel, what fills the last step included.
+func (e *expand) vector() int {
+	bytes := bytesFor(e.p.num.a, e.p.k)
+	return min(16, bytes&-bytes)
+}
+func (e *expand) vectors() int { return bytesFor(e.p.num.a, e.depth()) / e.vector() }
 
 // candidates are the schedules worth considering.
 func (e *expand) candidates() (out []Schedule) {

@@ -109,11 +109,15 @@ func (e *expand) arrive(g *gen) {
 		base = g.offset(p.a.z[0], g.z[0])
 	}
 	x := g.pointer(d.param)
-	vectors, per := e.vectors(), 16*8/p.num.a.Bits()
+	vectors, bytes := e.vectors(), e.vector()
+	per, op := bytes*8/p.num.a.Bits(), "cp.async.ca.shared.global"
+	if bytes == 16 {
+		op = "cp.async.cg.shared.global"
+	}
 	_, columns := e.region(s)
 	g.each(e.rows(s)*vectors, func(i num) {
 		pixel, v := g.div(i, vectors), g.mod(i, vectors)
-		size := imm(16)
+		size := imm(bytes)
 		off := g.mul(v, per)
 		row, inside := pixel, (*ptx.Reg)(nil)
 		if e.pixels(s) < e.rows(s) {
@@ -129,11 +133,11 @@ func (e *expand) arrive(g *gen) {
 		if inside != nil { // beyond the pixels nothing is read
 			o, z := g.Reg(ptx.B32), g.Reg(ptx.B32)
 			g.I("selp.b32", o, g.register(off), ptx.Imm(0), *inside)
-			g.I("selp.b32", z, ptx.Imm(16), ptx.Imm(0), *inside)
+			g.I("selp.b32", z, ptx.Imm(bytes), ptx.Imm(0), *inside)
 			off, size = inReg(o), inReg(z)
 		}
-		dst := g.register(g.add(g.smem, g.mad(pixel, e.pitch(), g.mul(v, 16))))
-		g.I("cp.async.cg.shared.global", ptx.At(dst, e.pixelsAt(s)), ptx.At(g.address(x, off, p.num.a.Bits()/8), 0), ptx.Imm(16), size.operand())
+		dst := g.register(g.add(g.smem, g.mad(pixel, e.pitch(), g.mul(v, bytes))))
+		g.I(op, ptx.At(dst, e.pixelsAt(s)), ptx.At(g.address(x, off, p.num.a.Bits()/8), 0), ptx.Imm(bytes), size.operand())
 	})
 }
 
@@ -142,10 +146,10 @@ func (e *expand) chunk(g *gen, chunk, stage num) {
 	s := g.s
 	turns, workers := e.turns(s), e.workers(s)
 	g.Comment("the image: %d pixels of %d channels", e.pixels(s), s.BK)
-	taps := g.register(g.add(g.smem, stage))
-	at, branch, multiply := g.tid, "bra", e.fma
+	c := &expansion{expand: e, env: g.envOf(e.pl.Lowering), chunk: chunk, taps: g.register(g.add(g.smem, stage))}
+	at, branch, multiply := g.tid, "bra", c.fma
 	if e.p.num.tensor() {
-		at, branch, multiply = g.warp, "bra.uni", e.lanes(g, taps).mma
+		at, branch, multiply = g.warp, "bra.uni", c.lanes(g).mma
 	}
 	loop, done := g.NewLabel("expand"), g.NewLabel("expanded")
 	if turns > workers {
@@ -160,7 +164,7 @@ func (e *expand) chunk(g *gen, chunk, stage num) {
 	if turns%workers != 0 {
 		g.If(g.compare("ge.u32", at, imm(turns)), branch, done)
 	}
-	multiply(g, at, chunk, taps)
+	multiply(g, at)
 	if turns > workers {
 		g.I("add.s32", at.reg, at.reg, ptx.Imm(workers))
 		g.If(g.compare("lt.u32", at, imm(turns)), branch, loop)
@@ -169,122 +173,147 @@ func (e *expand) chunk(g *gen, chunk, stage num) {
 	g.I("bar.sync", ptx.Imm(0))
 }
 
+// expansion is the columns of a chunk, and what follows the product of pixels with them.
+type expansion struct {
+	*expand
+	env   expr.Env
+	chunk num
+	taps  ptx.Reg // address of the stage
+}
+
+// from computes what follows the product of columns that begin at one of the chunk's and so many more, as far as it depends on no pixel. The
+// first row of the stage has that one at an address.
+func (c *expansion) from(g *gen, at ptx.Reg, column num, more int) *expr.Emitter {
+	ep, p := c.pl.epilogue, c.p
+	em := expr.NewEmitter(g.Kernel, c.pl.B, c.env)
+	g.bind(em, ep.z[0], g.z[0])
+	c.held.read(g, em, at, c.slide.ownRows()*g.s.BK*4+4*more)
+	if ep.n.Op == expr.OpVar && dependsOn(ep.result, ep.n) {
+		n := g.add(g.mad(g.add(g.first, c.chunk), g.s.BK, column), imm(more))
+		if p.n%g.s.BK != 0 { // channels beyond the last one are the last ones again, and have no weights
+			n = g.binary("min.u32", n, imm(p.n-c.width()))
+		}
+		g.bind(em, ep.n, n)
+	}
+	em.Hoist(ep.result)
+	return em
+}
+
 // lanes are what a lane knows of its part of every product.
 type lanes struct {
-	*expand
-	a       num           // address in a tile of pixels
-	place   num           // of the place of its first pixel of a tile
-	b       ptx.Reg       // address of its weights
-	column  num           // of the first tile of columns, in the chunk
-	image   num           // address of that column in the image's first pixel
-	zero    []ptx.Reg     // sums begin with
-	bias    [][]ptx.Reg   // of a pair of columns of each tile; nil: none that is constant
-	weights [][][]ptx.Reg // fragments of each step, of two tiles of columns each; nil: they are read for each product
-	pixel   num           // first one, in a tile
+	*expansion
+	mul     *gen              // of the warp's product
+	b       mmaCore           // where its weights lie
+	weights [][][][][]ptx.Reg // fragments of every unit, as operands have them; nil: they are read for each product
+	a       num               // address in a tile of pixels
+	place   num               // of the place of its first pixel of a tile
+	column  num               // of the first tile of columns, in the chunk
+	image   num               // address of that column in the image's first pixel
+	zero    []ptx.Reg         // sums begin with
+	ends    []*expr.Emitter   // of a pair of columns of each tile
+	pixel   num               // first one, in a tile
 }
 
 // lanes says where a lane finds its fragments, and reads what all products of a chunk share. Row r of eight of a fragment is pixel
 // 2·(r mod 4) + r/4, so that what a half-warp stores for four of them goes to different banks.
-func (e *expand) lanes(g *gen, taps ptx.Reg) *lanes {
+func (c *expansion) lanes(g *gen) *lanes {
 	s := g.s
 	spread := func(r num) num { return g.add(g.mul(g.mod(r, 4), 2), g.mod(g.div(r, 4), 2)) }
 	own := g.add(g.mul(g.mod(g.div(g.lane, 8), 2), 8), spread(g.mod(g.lane, 8)))
-	part := g.mod(g.warp, e.parts(s))
-	l := &lanes{expand: e, column: g.mad(part, e.across(s), g.mul(g.mod(g.lane, 4), 2)), pixel: spread(g.div(g.lane, 4))}
-	l.a = g.add(g.smem, g.mad(own, e.pitch(), g.mul(g.div(g.lane, 16), 16)))
-	l.b = g.register(g.mad(part, e.across(s)/16*512, g.mad(g.lane, 16, g.add(inReg(taps), imm(e.panel.base)))))
+	first := g.mul(g.mod(g.warp, c.parts(s)), c.across(s))
+	l := &lanes{expansion: c, column: g.mad(g.mod(g.lane, 4), 2, first), pixel: spread(g.div(g.lane, 4))}
+	l.a = g.add(g.smem, g.mad(own, c.pitch(), g.mul(g.div(g.lane, 16), 16)))
 	l.place, l.image = g.mad(l.pixel, 4, g.smem), g.mad(l.column, 4, g.smem)
 	l.zero = g.RegVec(ptx.F32, 4)
-	for _, r := range l.zero {
-		g.I("mov.f32", r, ptx.FImm(0))
+	zero(g, l.zero)
+
+	mul, pl := *g, *c.pl
+	mul.p, mul.plan, mul.s = c.p, &pl, c.turn(s)
+	l.mul = &mul
+	mul.s.BN, mul.s.WarpsN = s.BK, c.parts(s)
+	l.b = mmaCore{acc: [][][]ptx.Reg{make([][]ptx.Reg, c.across(s)/8)}, wn: first}
+	l.b.placePacked(l.mul, c.panel.base)
+	l.b.bBase, l.b.scales = inReg(g.register(g.add(inReg(c.taps), l.b.bBase))), g.add(inReg(c.taps), l.b.scales)
+	at := g.register(g.mad(l.column, 4, inReg(c.taps)))
+	for j := range c.across(s) / 8 {
+		l.ends = append(l.ends, c.from(g, at, l.column, 8*j))
 	}
-	if e.bias != nil {
-		at := g.register(g.mad(l.column, 4, inReg(taps)))
-		for j := range e.across(s) / 8 {
-			r := g.RegVec(ptx.F32, 2)
-			g.I("ld.shared.v2.f32", ptx.V(r...), ptx.At(at, e.biasAt(s)+32*j))
-			l.bias = append(l.bias, r)
-		}
-	}
-	if e.keeps(s) {
-		for k := range e.steps() {
-			l.weights = append(l.weights, l.step(g, k))
+	if n := &c.p.num; c.keeps(s) {
+		for u := range c.depth() / n.unit() {
+			var t operands
+			l.b.loadB(l.mul, imm(0), u, &t)
+			var ready [][][][]ptx.Reg
+			for m := range n.unit() / n.stepMul() {
+				ready = append(ready, t.fragsB(l.mul, m))
+			}
+			l.weights = append(l.weights, ready)
 		}
 	}
 	return l
 }
-
-// biasAt is where the biases of a chunk lie in a stage: behind what the windows have.
-func (e *expand) biasAt(s Schedule) int { return e.slide.tapRows() * s.BK * 4 }
-
-// steps is the number of mma along K.
-func (e *expand) steps() int { return e.depth() / e.p.num.stepMul() }
 
 // parts is the number of warps that multiply the same pixels.
 func (e *expand) parts(s Schedule) int { return s.BK / e.across(s) }
 
 // keeps reports whether a warp multiplies several tiles of pixels by weights that fit into its registers.
 func (e *expand) keeps(s Schedule) bool {
-	return e.turns(s) > e.workers(s) && e.steps()*e.across(s)/4 <= mostKept
+	n := &e.p.num
+	return e.turns(s) > e.workers(s) && n.termsB*e.depth()/n.stepMul()*e.across(s)/4 <= mostKept
 }
 
 // mostKept bounds the registers of weights that a thread keeps.
 const mostKept = 40
 
-// step reads the fragments of a step along K.
-func (e *lanes) step(g *gen, k int) (w [][]ptx.Reg) {
-	for j := range e.across(g.s) / 16 {
-		r := g.RegVec(ptx.B32, 4)
-		g.I("ld.shared.v4.b32", ptx.V(r...), ptx.At(e.b, (k*g.s.BK/16+j)*512))
-		w = append(w, r)
-	}
-	return w
-}
-
 // mma multiplies 16 pixels by the warp's columns.
-func (e *lanes) mma(g *gen, at, chunk num, _ ptx.Reg) {
-	s := g.s
-	rows := g.mul(g.div(at, e.parts(s)), 16)
-	a := g.register(g.mad(rows, e.pitch(), e.a))
-	acc := make([][]ptx.Reg, e.across(s)/8)
-	for j := range acc {
-		acc[j] = g.RegVec(ptx.F32, 4)
+func (l *lanes) mma(g *gen, at num) {
+	s, n := g.s, &l.p.num
+	rows := g.mul(g.div(at, l.parts(s)), 16)
+	a := g.register(g.mad(rows, l.pitch(), l.a))
+	c, fragments := mmaCore{zero: l.zero}, func() (out [][]ptx.Reg) {
+		for range l.across(s) / 8 {
+			out = append(out, g.RegVec(ptx.F32, 4))
+		}
+		return out
 	}
-	for k := range e.steps() {
-		x := g.RegVec(ptx.B32, 4)
-		g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(x...), ptx.At(a, e.pixelsAt(s)+32*k))
-		var w [][]ptx.Reg
-		if e.weights != nil {
-			w = e.weights[k]
+	c.acc = [][][]ptx.Reg{fragments()}
+	if n.partial > 0 {
+		c.part = [][][]ptx.Reg{fragments()}
+		for _, acc := range c.acc[0] {
+			zero(g, acc)
+		}
+	}
+	c.sum(l.mul, func(u int) *operands {
+		t := &operands{a: make([][][]ptx.Reg, 1)}
+		for k := range n.unit() / n.stepA() {
+			x := g.RegVec(ptx.B32, 4)
+			g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(x...), ptx.At(a, l.pixelsAt(s)+32*(u*n.unit()/n.stepA()+k)))
+			t.a[0] = append(t.a[0], x)
+		}
+		if l.weights != nil {
+			t.ready = l.weights[u]
 		} else {
-			w = e.step(g, k)
+			l.b.loadB(l.mul, imm(0), u, t)
 		}
-		for j, acc := range acc {
-			from := acc
-			if k == 0 {
-				from = e.zero
-			}
-			g.I(e.p.num.mmaOpcode(), ptx.V(acc...), ptx.V(x...), ptx.V(w[j/2][j%2*2:j%2*2+2]...), ptx.V(from...))
-		}
-	}
-	places := g.register(g.mad(rows, 4, e.place))
+		return t
+	})
+	places := g.register(g.mad(rows, 4, l.place))
 	for half := range 2 {
 		var sums [][]ptx.Reg
-		for _, c := range acc {
-			sums = append(sums, c[2*half:2*half+2])
+		for _, acc := range c.acc[0] {
+			sums = append(sums, acc[2*half:2*half+2])
 		}
-		e.finish(g, run{pixel: g.add(rows, g.add(e.pixel, imm(8*half))), place: ptx.At(places, e.placesAt(s)+32*half), column: e.column, image: e.image, apart: 8, sums: sums, bias: e.bias}, chunk)
+		l.finish(g, run{pixel: g.add(rows, g.add(l.pixel, imm(8*half))), place: ptx.At(places, l.placesAt(s)+32*half), image: l.image, apart: 8, sums: sums, ends: l.ends})
 	}
 }
 
 // fma multiplies one pixel by a run of columns in a thread.
-func (e *expand) fma(g *gen, at, chunk num, taps ptx.Reg) {
+func (e *expansion) fma(g *gen, at num) {
 	s, width := g.s, e.width()
 	runs := s.BK / width
 	pixel, column := g.div(at, runs), g.mul(g.mod(at, runs), width)
 	x, w := g.Reg(ptx.B32), g.Reg(ptx.B32)
 	g.I("mov.b32", x, g.register(g.add(g.smem, g.mul(pixel, e.pitch()))))
-	g.I("mov.b32", w, g.register(g.mad(column, 4, inReg(taps))))
+	g.I("mov.b32", w, g.register(g.mad(column, 4, inReg(e.taps))))
 	acc := g.RegVec(ptx.F32, width)
 	for _, r := range acc {
 		g.I("mov.f32", r, ptx.FImm(0))
@@ -306,35 +335,31 @@ func (e *expand) fma(g *gen, at, chunk num, taps ptx.Reg) {
 	g.I("add.s32", w, w, ptx.Imm(16*s.BK))
 	g.I("add.s32", k, k, ptx.Imm(4))
 	g.If(g.compare("lt.u32", inReg(k), imm(e.depth())), "bra", loop)
-	r := run{pixel: pixel, place: ptx.At(g.register(g.mad(pixel, 4, g.smem)), e.placesAt(s)), column: column, image: g.mad(column, 4, g.smem), sums: [][]ptx.Reg{acc}}
-	if e.bias != nil {
-		b := g.RegVec(ptx.F32, width)
-		g.I("ld.shared.v4.f32", ptx.V(b...), ptx.At(g.register(g.mad(column, 4, inReg(taps))), e.biasAt(s)))
-		r.bias = [][]ptx.Reg{b}
-	}
-	e.finish(g, r, chunk)
+	place, taps := ptx.At(g.register(g.mad(pixel, 4, g.smem)), e.placesAt(s)), g.register(g.mad(column, 4, inReg(e.taps)))
+	e.finish(g, run{pixel: pixel, place: place, image: g.mad(column, 4, g.smem), sums: [][]ptx.Reg{acc}, ends: []*expr.Emitter{e.from(g, taps, column, 0)}})
 }
 
 // run are sums of a pixel: of some neighbouring channels each, which are so far apart.
 type run struct {
-	pixel, column num      // in the block's, and the first one in the chunk
-	place         ptx.Addr // where it is said where in the image the pixel lies
-	image         num      // address of the column in the image's first pixel
-	apart         int
-	sums, bias    [][]ptx.Reg
+	pixel num      // in the block's
+	place ptx.Addr // where it is said where in the image the pixel lies
+	image num      // address of the column in the image's first pixel
+	apart int
+	sums  [][]ptx.Reg
+	ends  []*expr.Emitter // of what follows them
 }
 
 // finish makes of a pixel's sums what the window reads.
-func (e *expand) finish(g *gen, r run, chunk num) {
+func (e *expand) finish(g *gen, r run) {
 	s, p, d := g.s, e.p, e.slide
 	place := g.Reg(ptx.B32)
 	g.I("ld.shared.b32", place, r.place)
 	there := g.compare("ge.s32", inReg(place), imm(0))
 	to := g.register(g.add(r.image, inReg(place)))
 	ep := e.pl.epilogue
-	em := expr.NewEmitter(g.Kernel, e.pl.B, g.envOf(e.pl.Lowering))
-	g.bind(em, ep.z[0], g.z[0])
-	if ep.m.Op == expr.OpVar && dependsOn(ep.result, ep.m) {
+	pixels := ep.m.Op == expr.OpVar && dependsOn(ep.result, ep.m)
+	var m num
+	if pixels {
 		image, top, left := e.corner(g)
 		_, columns := e.region(s)
 		in := r.pixel
@@ -342,23 +367,18 @@ func (e *expand) finish(g *gen, r run, chunk num) {
 			in = g.binary("min.u32", in, imm(e.pixels(s)-1))
 		}
 		y, x := g.add(top, g.div(in, columns)), g.add(left, g.mod(in, columns))
-		g.bind(em, ep.m, g.mad(g.mad(image, d.H, y), d.W, x))
+		m = g.mad(g.mad(image, d.H, y), d.W, x)
 	}
 	for j, acc := range r.sums {
-		if r.bias != nil {
-			for i := range acc {
-				g.I("add.rn.f32", acc[i], acc[i], r.bias[j][i])
-			}
-		}
+		em := r.ends[j]
 		em.Push()
-		if ep.n.Op == expr.OpVar && dependsOn(ep.result, ep.n) {
-			c := g.add(g.mad(g.add(g.first, chunk), s.BK, r.column), imm(j*r.apart))
-			if p.n%s.BK != 0 { // channels beyond the last one are the last ones again, and have no weights
-				c = g.binary("min.u32", c, imm(p.n-e.width()))
-			}
-			g.bind(em, ep.n, c)
+		if pixels {
+			g.bind(em, ep.m, m)
 		}
 		for i, a := range ep.acc {
+			if f := p.num.convertB().factor; f != 1 {
+				g.I("mul.rn.f32", acc[i], acc[i], ptx.FImm(f))
+			}
 			em.Bind(a, acc[i])
 		}
 		out := em.EmitAll(ep.result)

@@ -1,8 +1,10 @@
 package contraction
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +23,22 @@ type expandCase struct {
 	members, images   int
 	residual, gated   bool
 	matmul, unbiassed bool
+	narrow            narrowExpansion
+	partial           bool // on tensor cores that keep few bits
+	shared            bool // the projection's bias is the gate, and c is n
+}
+
+// narrowExpansion are an expandCase's narrow operands, as the passes write them.
+type narrowExpansion struct {
+	weights, projected ir.DType // of the expansion, and of the projection; 0: as x and between
+	slid, out          ir.DType // what is projected, and the result; 0: as between and x
+	round, split       bool     // the expansion's pixels are rounded to e4m3 when they are read, its weights are two terms
+	terms              int      // of what is rounded; 0: 1
+}
+
+// scaled multiplies by a number for each channel.
+func scaled(r *kerneltest.Region, y *ir.Value) *ir.Value {
+	return r.Add("Mul", nil, y, r.Input(ir.T(f32, y.Type.Shape[len(y.Type.Shape)-1]), 1, true, true))
 }
 
 // parts are the three regions, whose graph the last one checks.
@@ -37,32 +55,59 @@ func (c expandCase) parts(t testing.TB) (list [3]*kerneltest.Region) {
 		return ir.Attrs{"layout": "NHWC", "group": group, "strides": []int{stride, stride}, "dilations": []int{1, 1}, "pads": []int{pad, pad, pad, pad}}
 	}
 	shape := []int{max(1, c.images), c.h, c.w, c.k}
-	x := expansion.Input(ir.T(c.x, shape...), 1, false, true)
+	d := c.narrow
+	x := expansion.Cast(expansion.Input(ir.T(c.x, shape...), 1, false, true), f32)
+	if d.round {
+		scale := 0.013
+		if d.terms == 2 {
+			scale = 0x1p-6
+		}
+		x = expansion.Rounded(x, ir.Storage{DType: e4m3, Scale: scale, Terms: d.terms})
+	}
+	weights := func(r *kerneltest.Region, d ir.DType, size float64, shape ...int) *ir.Value {
+		if d == e2m1 {
+			blocks := slices.Clone(shape)
+			blocks[1] = ceilDiv(blocks[1], blockSize)
+			return r.Dequantise(1, blockSize, r.Input(ir.T(d, shape...), 2, true, true), scales(r, blocks, true, true))
+		}
+		return r.Cast(r.Input(ir.T(d, shape...), size, true, true), f32)
+	}
+	gate := expansion.Drawing(ir.T(f32, c.c), kerneltest.Numbers(f32, 1), true, true)
 	var y *ir.Value
 	if c.matmul {
-		y = expansion.Add("MatMul", nil, expansion.Cast(x, f32), expansion.Cast(expansion.Input(ir.T(c.x, c.k, c.c), 0.3, true, true), f32))
+		y = expansion.Add("MatMul", nil, x, weights(expansion, cmp.Or(d.weights, c.x), 0.3, c.k, c.c))
 	} else {
-		in := []*ir.Value{expansion.Cast(x, f32), expansion.Cast(expansion.Input(ir.T(c.x, c.c, c.k, 1, 1), 0.3, true, true), f32)}
-		if !c.unbiassed {
+		in := []*ir.Value{x, weights(expansion, cmp.Or(d.weights, c.x), 0.3, c.c, c.k, 1, 1)}
+		if d.split {
+			in[1] = expansion.Rounded(in[1], ir.Storage{DType: e4m3, Terms: 2})
+		}
+		bias := !c.unbiassed && d.weights == ir.Invalid
+		if bias {
 			in = append(in, expansion.Input(ir.T(f32, c.c), 1, true, true))
 		}
-		y = expansion.Add("Conv", conv(1, 1, 0), in...)
+		if y = expansion.Add("Conv", conv(1, 1, 0), in...); d.weights != ir.Invalid {
+			y = expansion.Add("Add", nil, scaled(expansion, y), expansion.Input(ir.T(f32, c.c), 1, true, true))
+		}
 	}
 	if c.gated { // what follows reads every channel's scale, and every pixel
-		y = expansion.Add("Mul", nil, y, expansion.Input(ir.T(f32, c.c), 1, true, true))
+		y = expansion.Add("Mul", nil, y, expansion.Read(gate, true))
 		y = expansion.Add("Add", nil, y, expansion.Input(ir.T(f32, append(shape[:3:3], 1)...), 1, false, true))
 	}
 	hidden := expansion.Finish(expansion.Cast(expansion.Add("Relu", nil, y), c.between)).Outputs[0]
 	taps, bias := depthwise.Input(ir.T(f32, c.c, 1, c.window[0], c.window[1]), 0.3, true, true), depthwise.Input(ir.T(f32, c.c), 1, true, true)
 	image := depthwise.Cast(depthwise.Read(hidden, true), f32)
-	slid := depthwise.Finish(depthwise.Cast(depthwise.Add("Relu", nil, depthwise.Add("Conv", conv(c.c, c.stride, c.pad), image, taps, bias)), c.between)).Outputs[0]
+	slid := depthwise.Finish(depthwise.Cast(depthwise.Add("Relu", nil, depthwise.Add("Conv", conv(c.c, c.stride, c.pad), image, taps, bias)), cmp.Or(d.slid, c.between))).Outputs[0]
 	a := projection.Cast(projection.Read(slid, true), f32)
-	w := projection.Cast(projection.Input(ir.T(c.between, c.n, c.c, 1, 1), 0.1, true, true), f32)
-	z := projection.Add("Conv", conv(1, 1, 0), a, w, projection.Input(ir.T(f32, c.n), 1, true, true))
-	if c.residual {
-		z = projection.Add("Add", nil, z, projection.Cast(projection.Input(ir.T(c.x, shape...), 1, false, true), f32))
+	w := weights(projection, cmp.Or(d.projected, c.between), 0.1, c.n, c.c, 1, 1)
+	last := projection.Drawing(ir.T(f32, c.n), kerneltest.Numbers(f32, 1), true, true)
+	if c.shared {
+		last = gate
 	}
-	projection.Finish(projection.Cast(z, c.x))
+	z := projection.Add("Conv", conv(1, 1, 0), a, w, projection.Read(last, true))
+	if c.residual {
+		z = projection.Add("Add", nil, z, projection.Cast(projection.Input(ir.T(cmp.Or(d.out, c.x), shape...), 1, false, true), f32))
+	}
+	projection.Finish(projection.Cast(z, cmp.Or(d.out, c.x)))
 	return list
 }
 
@@ -70,6 +115,12 @@ func (c expandCase) region(t testing.TB) *kerneltest.Region {
 	p := c.parts(t)
 	return joined(p[0], p[1], p[2])
 }
+
+// all8 has e4m3 everywhere but in the image, twice two terms of pixels and of weights.
+var (
+	all8  = narrowExpansion{weights: e4m3, projected: e4m3, slid: e4m3, out: e4m3}
+	twice = narrowExpansion{weights: f16, round: true, terms: 2, split: true, slid: e4m3, projected: e4m3}
+)
 
 func TestInvertedResidualsEqualTheReference(t *testing.T) {
 	for _, c := range []expandCase{
@@ -81,11 +132,32 @@ func TestInvertedResidualsEqualTheReference(t *testing.T) {
 		{h: 9, w: 11, k: 8, c: 40, n: 8, window: [2]int{5, 5}, stride: 1, pad: 2, x: f32, between: f32, members: 2, residual: true},
 		{h: 8, w: 8, k: 8, c: 24, n: 130, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, gated: true, matmul: true},
 		{h: 5, w: 6, k: 16, c: 8, n: 8, window: [2]int{1, 1}, stride: 1, pad: 0, x: f16, between: f16},
+		{h: 9, w: 7, k: 12, c: 24, n: 8, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16},
+		{h: 9, w: 7, k: 24, c: 48, n: 24, window: [2]int{3, 3}, stride: 1, pad: 1, x: e4m3, between: f16, narrow: all8},
+		{h: 21, w: 13, k: 40, c: 72, n: 40, window: [2]int{5, 5}, stride: 2, pad: 2, x: e4m3, between: f16, images: 2, narrow: all8},
+		{h: 10, w: 12, k: 160, c: 48, n: 16, window: [2]int{3, 3}, stride: 1, pad: 1, x: e4m3, between: f16, members: 2, narrow: narrowExpansion{weights: e4m3, out: f16}},
+		{h: 9, w: 7, k: 24, c: 40, n: 24, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: true, narrow: twice},
+		{h: 9, w: 7, k: 40, c: 40, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: true, narrow: narrowExpansion{weights: e4m3, round: true, terms: 2}},
+		{h: 9, w: 7, k: 40, c: 40, n: 16, window: [2]int{3, 3}, stride: 2, pad: 1, x: bf16, between: bf16, gated: true, narrow: narrowExpansion{weights: e4m3, round: true, slid: e4m3, projected: e4m3}},
+		{h: 9, w: 7, k: 24, c: 72, n: 16, window: [2]int{3, 3}, stride: 1, pad: 0, x: e4m3, between: f16, narrow: narrowExpansion{weights: f16, split: true, slid: e4m3, projected: e4m3}},
+		{h: 9, w: 7, k: 40, c: 40, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: true, narrow: narrowExpansion{weights: e4m3, projected: e4m3}},
+		{h: 9, w: 7, k: 40, c: 40, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: bf16, between: bf16, narrow: narrowExpansion{weights: e3m2, projected: e4m3}},
+		{h: 9, w: 7, k: 80, c: 40, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, narrow: narrowExpansion{weights: e2m1, projected: e2m1}},
+		{h: 9, w: 7, k: 272, c: 40, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: e4m3, between: f16, narrow: all8, partial: true},
+		{h: 9, w: 7, k: 24, c: 40, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, gated: true, shared: true},
 	} {
 		for _, target := range []string{"sm_121", "sm_90", "sm_80"} {
 			t.Run(fmt.Sprintf("%s %+v", target, c), func(t *testing.T) {
 				b := c.region(t)
 				ctx := kerneltest.Target(t, target)
+				if c.partial && target == "sm_121" {
+					ctx = keeping(t, 23)
+				}
+				if c.narrow.round && !ctx.Target.Multiplies("e4m3") {
+					_, err := Family.Lower(b.Node, ctx)
+					require.ErrorContains(t, err, "no conversion to e4m3")
+					return
+				}
 				spec := b.Check(Family.Lower, ctx)
 				require.Equal(t, ir.FamilyChain, spec.Family)
 				t.Log(spec.Schedule)
@@ -98,20 +170,27 @@ func TestInvertedResidualsEqualTheReference(t *testing.T) {
 // TestEveryScheduleExpands runs candidates: part of the image is the tile's, columns beyond the matrix, channels beyond the last one.
 func TestEveryScheduleExpands(t *testing.T) {
 	c := expandCase{h: 11, w: 19, k: 40, c: 72, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: true}
-	b, ctx := c.region(t), sm121(t)
-	p, err := normaliseFor(b.Node, ctx.Target)
-	require.NoError(t, err)
-	pl, err := newPlan(p, ctx)
-	require.NoError(t, err)
-	tried := 0
-	for i, s := range candidates(p) {
-		if i%11 == 0 && s.valid(p, ctx.Target) == nil && pl.fits(s) == nil {
-			b.CheckSpec(write(p, pl.at(p, s), s, ctx.Target), ctx.Target)
-			tried++
+	narrow := c
+	narrow.narrow = twice
+	for _, x := range []struct {
+		expandCase
+		each, least int
+	}{{c, 11, 25}, {narrow, 5, 8}} {
+		b, ctx := x.region(t), sm121(t)
+		p, err := normaliseFor(b.Node, ctx.Target)
+		require.NoError(t, err)
+		pl, err := newPlan(p, ctx)
+		require.NoError(t, err)
+		tried := 0
+		for i, s := range candidates(p) {
+			if i%x.each == 0 && s.valid(p, ctx.Target) == nil && pl.fits(s) == nil {
+				b.CheckSpec(write(p, pl.at(p, s), s, ctx.Target), ctx.Target)
+				tried++
+			}
 		}
+		t.Log(tried, "schedules")
+		require.Greater(t, tried, x.least)
 	}
-	t.Log(tried, "schedules")
-	require.Greater(t, tried, 30)
 }
 
 // TestExpansionsChangeNoBit: the kernel has the results of an expansion and a chain of the rest, where both expansions add products in the same order.
@@ -120,12 +199,21 @@ func TestExpansionsChangeNoBit(t *testing.T) {
 		{h: 9, w: 13, k: 24, c: 72, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: false},
 		{h: 10, w: 12, k: 32, c: 48, n: 16, window: [2]int{5, 5}, stride: 2, pad: 2, x: bf16, between: bf16, gated: true, images: 2},
 		{h: 9, w: 13, k: 12, c: 24, n: 16, window: [2]int{3, 3}, stride: 1, pad: 1, x: f32, between: f32},
+		{h: 9, w: 13, k: 24, c: 72, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: e4m3, between: f16, narrow: all8},
+		{h: 9, w: 13, k: 40, c: 72, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: e4m3, between: f16, narrow: all8, members: 2},
+		{h: 9, w: 13, k: 24, c: 72, n: 24, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: true, narrow: twice},
+		{h: 10, w: 12, k: 40, c: 72, n: 40, window: [2]int{5, 5}, stride: 2, pad: 2, x: f16, between: f16, narrow: narrowExpansion{weights: e4m3, projected: e4m3}},
+		{h: 10, w: 12, k: 40, c: 72, n: 40, window: [2]int{5, 5}, stride: 2, pad: 2, x: f16, between: f16, narrow: narrowExpansion{weights: e4m3, round: true, projected: e4m3, slid: e4m3}, gated: true},
+		{h: 10, w: 12, k: 32, c: 72, n: 16, window: [2]int{3, 3}, stride: 1, pad: 0, x: e4m3, between: f16, narrow: all8, partial: true},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			parts := c.parts(t)
 			last := parts[2]
 			nodes := []*ir.Node{parts[0].Node, parts[1].Node, parts[2].Node}
 			chain, ctx := ir.NewChain(nodes, false), sm121(t)
+			if c.partial {
+				ctx = keeping(t, 13)
+			}
 			s := Schedule{BM: 32, BN: 64, BK: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, SplitK: 1, Stages: 3}
 			if c.x == f32 {
 				s = Schedule{BM: 32, BN: 64, BK: 16, WarpsM: 4, WarpsN: 1, WarpsK: 1, SplitK: 1, Stages: 3, ThreadM: 4, ThreadN: 4}
@@ -153,10 +241,11 @@ func TestExpansionsChangeNoBit(t *testing.T) {
 func TestWhatNoExpansionComputesIsRefused(t *testing.T) {
 	good := expandCase{h: 6, w: 6, k: 16, c: 24, n: 8, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16}
 	for reason, edit := range map[string]func(c *expandCase){
-		"pixels of 12 elements of f16 are not whole vectors": func(c *expandCase) { c.k = 12 },
-		"pixels of 264 elements":                             func(c *expandCase) { c.k = 264 },
-		"12 channels of f16 are not whole vectors":           func(c *expandCase) { c.c = 12 },
-		"an image of e4m3":                                   func(c *expandCase) { c.between = e4m3 },
+		"pixels of 13 elements of f16 are not whole words": func(c *expandCase) { c.k = 13 },
+		"pixels of f16 multiplied as f32":                  func(c *expandCase) { c.narrow.weights = f32 },
+		"pixels of 264 elements":                           func(c *expandCase) { c.k = 264 },
+		"12 channels of f16 are not whole vectors":         func(c *expandCase) { c.c = 12 },
+		"an image of e4m3":                                 func(c *expandCase) { c.between = e4m3 },
 	} {
 		c := good
 		edit(&c)

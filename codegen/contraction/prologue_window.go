@@ -30,7 +30,8 @@ type slide struct {
 	// operands: the images or their pixels, and the weights
 	param, table int
 	values       []*expr.Expr
-	size         expr.Size    // of values
+	size         expr.Size // of values
+	held         held
 	acc          []*expr.Expr // variables: the sums
 	stored       ir.DType
 	// variables: place of the vector
@@ -64,6 +65,7 @@ func newSlide(p *problem, parts []*ir.Node, t *target.Target) (producer, error) 
 		return nil, err
 	}
 	s := &slide{Depthwise: d, p: p, vector: 8, rectangles: map[int][2]int{}, patches: map[Schedule]patch{}}
+	d.Region, s.held = hold(d.Region, d.C, nil)
 	if p.num.a.Bits() > 16 {
 		s.vector = 4
 	}
@@ -96,6 +98,7 @@ func (d *slide) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 	if d.from != nil {
 		l = d.from.lower(ctx).Beside(d.Region)
 	}
+	d.held.lower(l)
 	b, y := l.B, d.Region.Region.Body.Outputs[0]
 	if d.Region.Region.Members > 0 {
 		d.member = b.Index("z0", p.z[0])
@@ -108,11 +111,17 @@ func (d *slide) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 	}
 	one := b.Index("one.a", d.C)
 	own := []*expr.Expr{d.image, d.oy, d.ox, one}
-	v := lower.Vector{Anchor: d.Anchor, Index: own, Channel: one, First: d.channel, Width: d.vector, Sum: func(acc *expr.Expr) *expr.Expr { return acc }}
+	v := lower.Vector{Anchor: d.Anchor, Index: own, Channel: one, First: d.channel, Width: d.vector, Sum: func(acc *expr.Expr) *expr.Expr {
+		if bias := d.Anchor.Bias(); bias != nil {
+			return b.Add(acc, l.Value(bias, []*expr.Expr{one}))
+		}
+		return acc
+	}}
 	values, acc, err := l.Epilogue(v, lower.Element{Of: y, Index: b.Unravel(b.Linear(own, d.Anchor.Outputs[0].Type.Shape), y.Type.Shape)})
 	if err != nil {
 		lower.Fail(err)
 	}
+	d.held.take(l, values[0], d.channel)
 	d.values, d.acc, d.l = values[0], acc, l
 	for i := range d.values {
 		d.values[i], d.stored = lower.Storage(b, d.values[i], p.num.a)
@@ -250,20 +259,16 @@ func (d *slide) haloBytes(s Schedule) int {
 	return d.haloOf(h, w) * s.BK * d.elem()
 }
 
-// tapRows is the number of weights of a channel, its bias included.
-func (d *slide) tapRows() int {
-	if d.HasBias() {
-		return d.KH*d.KW + 1
-	}
-	return d.KH * d.KW
-}
+// ownRows is the number of weights and constants of a channel.
+func (d *slide) ownRows() int { return d.KH*d.KW + len(d.held.rows) }
 
-// tapBytes is the size of what a stage has of a chunk's weights and biases: behind the window's own the biases of a contraction in front.
+// tapBytes is the size of what a stage has of a chunk's weights and constants: behind the window's own the constants of a contraction in front.
 func (d *slide) tapBytes(s Schedule) int {
-	if d.from != nil && d.from.bias != nil {
-		return (d.tapRows() + 1) * s.BK * 4
+	rows := d.ownRows()
+	if d.from != nil {
+		rows += len(d.from.held.rows)
 	}
-	return d.tapRows() * s.BK * 4
+	return rows * s.BK * 4
 }
 
 func (d *slide) shape(s Schedule) (tileShape, error) {
@@ -335,9 +340,9 @@ func (d *slide) inputs(r patch) int {
 
 // patchWork is what a warp does for patches: windows, and what follows them.
 func (d *slide) patchWork(s Schedule, r patch) (w cost.Work) {
-	inputs, taps, n := float64(d.inputs(r)), float64(d.tapRows()), float64(r.pixels())
+	inputs, taps, n := float64(d.inputs(r)), float64(d.ownRows()), float64(r.pixels())
 	size := d.size
-	w.Float = float64(n * (float64(d.KH*d.KW*d.vector) + float64(d.vector) + size.Float))
+	w.Float = float64(n * (float64(d.KH*d.KW*d.vector) + size.Float))
 	w.Special = float64(n * size.Special)
 	w.Integer = 30 + float64(n*(8+size.Integer+float64(d.vector/2)))
 	if d.elem() < 4 {
@@ -397,13 +402,23 @@ const mostCopies = 12
 // copies is the number of copies of the image that a thread makes for a chunk.
 func (d *slide) copies(s Schedule) int { return ceilDiv(d.haloBytes(s)/16, s.threads()) }
 
+// leastExpanding is what every kernel takes that expands pixels.
+const leastExpanding = 108
+
 func (d *slide) registers(s Schedule, main int) int {
 	r := d.patch(s)
 	columns := 1 // of weights that are used again
 	if d.written(r) {
 		columns = min(d.KW, 1+(r.w-1)*d.SW/d.DW)
 	}
-	return main + r.pixels()*d.vector + (columns*d.KH+1)*d.vector + 3*d.copies(s) + 8
+	sums := main + r.pixels()*d.vector + (columns*d.KH+1)*d.vector + 3*d.copies(s) + 8
+	if d.from == nil {
+		return sums
+	}
+	if d.p.num.tensor() {
+		main -= s.fragmentRegisters(&d.p.num)
+	}
+	return max(leastExpanding, sums, main+d.from.registers(s))
 }
 
 func (d *slide) work(s Schedule, all, loop, tail *cost.Work) {
@@ -452,10 +467,12 @@ func (d *slide) pack(s Schedule) []byte {
 					x := 0.0
 					switch {
 					case c >= d.C:
-					case tap < d.tapRows():
+					case tap < d.KH*d.KW:
 						x = d.Tap(z, c, tap)
+					case tap < d.ownRows():
+						x = d.held.at(tap-d.KH*d.KW, z, c)
 					default:
-						x = d.from.bias[z*d.C+c]
+						x = d.from.held.at(tap-d.ownRows(), z, c)
 					}
 					out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(x)))
 				}

@@ -184,15 +184,9 @@ func (d *slide) patchAt(g *gen, at, chunk, image, stage num, r patch) {
 		g.I("add.s32", kx, kx, ptx.Imm(1))
 		g.If(g.compare("lt.u32", inReg(kx), imm(d.KW)), "bra.uni", next)
 	}
-	if d.HasBias() {
-		bias := d.floats(g, taps, d.haloBytes(s)+d.KH*d.KW*s.BK*4)
-		for _, rs := range acc {
-			for i, r := range rs {
-				g.I("add.rn.f32", r, r, bias[i])
-			}
-		}
-	}
-	d.finish(g, acc, r, g.mad(y, w, x), w, v, chunk)
+	em := expr.NewEmitter(g.Kernel, d.l.B, g.envOf(d.l))
+	d.held.read(g, em, taps, d.haloBytes(s)+d.KH*d.KW*s.BK*4)
+	d.finish(g, em, acc, r, g.mad(y, w, x), w, v, chunk)
 }
 
 // mostWritten bounds the multiply-adds that are written out.
@@ -281,9 +275,8 @@ func (d *slide) input(g *gen, at ptx.Reg, off int) []ptx.Reg {
 }
 
 // finish makes of the sums of a patch what is stored, and writes it to the tile, where its rows are so far apart.
-func (d *slide) finish(g *gen, acc [][]ptx.Reg, r patch, row num, apart int, v, chunk num) {
+func (d *slide) finish(g *gen, em *expr.Emitter, acc [][]ptx.Reg, r patch, row num, apart int, v, chunk num) {
 	s, p := g.s, g.p
-	em := expr.NewEmitter(g.Kernel, d.l.B, g.envOf(d.l))
 	channel := g.add(g.mul(g.add(g.first, chunk), s.BK), g.mul(v, d.vector))
 	inside := g.compare("lt.u32", channel, imm(p.k))
 	if p.k%s.BK != 0 {
@@ -293,6 +286,7 @@ func (d *slide) finish(g *gen, acc [][]ptx.Reg, r patch, row num, apart int, v, 
 	if d.member != nil {
 		g.bind(em, d.member, g.z[0])
 	}
+	em.Hoist(d.values)
 	sw := layout.NewSwizzle(p.num.tileA(1, s.BK))
 	in := g.mul(v, d.vector*bytesFor(p.num.a, 1))
 	for i, rs := range acc {

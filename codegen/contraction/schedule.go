@@ -100,22 +100,29 @@ func (s Schedule) mainRegisters(p *problem) int {
 			sums = 2*sums + 4
 		}
 		copies := ceilDiv(n.tileA(s.BM, s.BK)/16, s.threads())
-		r := sums + 8*a + 4*b + 12*b*(s.warpTerms(n)-1) + 2*copies + 22
+		r := sums + s.fragmentRegisters(n) + 2*copies + 22
 		switch {
 		case p.conv != nil: // taps outside of the image
 			r += 3 * copies
 		case p.m%s.BM != 0 || p.k%s.BK != 0:
 			r += 2*copies + 4
 		}
-		if n.blockScaled() {
-			r += a + 2*b
-		}
-		if n.a != n.mul || n.b != n.mul || n.round != 0 { // what is read for a unit, before it is converted
-			r += 4*(a*(n.unit()/n.stepA()-1)+b*(n.unit()/n.stepB()-1)) + 4*b + 16 + 4*a*(n.terms-1)
-		}
 		return r
 	}
 	return s.ThreadM*s.ThreadN + 4*s.ThreadM + 2*s.ThreadN + 3*ceilDiv(s.BM*s.BK/4, s.threads()) + 40
+}
+
+// fragmentRegisters are those of mainRegisters that hold what tensor cores multiply.
+func (s Schedule) fragmentRegisters(n *numerics) int {
+	a, b := s.warpM()/16, s.warpN()/16
+	r := 8*a + 4*b + 12*b*(s.warpTerms(n)-1)
+	if n.blockScaled() {
+		r += a + 2*b
+	}
+	if n.a != n.mul || n.b != n.mul || n.round != 0 { // what is read for a unit, before it is converted
+		r += 4*(a*(n.unit()/n.stepA()-1)+b*(n.unit()/n.stepB()-1)) + 4*b + 16 + 4*a*(n.terms-1)
+	}
+	return r
 }
 
 // refusal is why a schedule cannot be, in numbers: to choose one, thousands are refused, and the last reason is read.

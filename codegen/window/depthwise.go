@@ -18,7 +18,7 @@ type Depthwise struct {
 	DH, DW         int // dilations
 	Top, Left      int // padding
 
-	taps, bias []float64
+	taps []float64
 }
 
 // AsDepthwise reads a region of family window; the error says why it is no such convolution.
@@ -35,20 +35,10 @@ func AsDepthwise(region *ir.Node) (*Depthwise, error) {
 		return nil, fmt.Errorf("its bias is not constant")
 	}
 	return &Depthwise{Region: p.region, Anchor: p.anchor, Stored: p.stored, Images: p.n, H: p.h, W: p.w, C: p.c, OH: p.oh, OW: p.ow, KH: p.kh, KW: p.kw,
-		SH: p.sh, SW: p.sw, DH: p.dh, DW: p.dw, Top: p.ph, Left: p.pw, taps: p.taps, bias: p.bias}, nil
+		SH: p.sh, SW: p.sw, DH: p.dh, DW: p.dw, Top: p.ph, Left: p.pw, taps: p.taps}, nil
 }
 
-// Tap is a weight of a member's channel; that behind the last one is its bias, or 0.
+// Tap is a weight of a member's channel.
 func (d *Depthwise) Tap(member, channel, tap int) float64 {
-	n, c := d.KH*d.KW, member*d.C+channel
-	switch {
-	case tap < n:
-		return d.taps[c*n+tap]
-	case d.bias == nil:
-		return 0
-	}
-	return d.bias[c]
+	return d.taps[(member*d.C+channel)*d.KH*d.KW+tap]
 }
-
-// HasBias reports whether a bias is added.
-func (d *Depthwise) HasBias() bool { return d.bias != nil }
