@@ -51,16 +51,37 @@ var stages = []stage{
 		step{"gemm", computed},
 		step{"sink-gain", computed},
 		step{"split-image", eighths})},
-	{"regions", []step{ // nodes become regions, and regions get their storage
+	{"regions", []step{ // nodes become regions of f32, each of what a layer became
 		{"segment", computed},
 		{"fuse", every},
 		{"stack", computed},
-		{"views", every},
-		{"centre", eighths},
-		{"narrow", narrowed},
+		{"views", every}}},
+	{MeansStage, []step{ // what data say of values is subtracted
+		{"centre", eighths}}},
+	{StorageStage, []step{ // regions get their storage
+		{"narrow", narrowed}}},
+	{"launches", []step{ // regions become launches, in their order
 		{"sooner", every},
 		{"chain", every},
 		{"rematerialise", every}}},
+}
+
+// Stages in front of which a compiler looks at the graph: to subtract what data say, and to choose formats.
+const MeansStage, StorageStage = "means", "storage"
+
+// Cut parts a list of passes in front of the first one of a stage, or of a later one.
+func Cut(names []string, at string) (before, rest []string) {
+	from := slices.IndexFunc(stages, func(s stage) bool { return s.name == at })
+	cut := slices.IndexFunc(names, func(name string) bool {
+		in := slices.IndexFunc(stages, func(s stage) bool {
+			return slices.ContainsFunc(s.steps, func(x step) bool { return x.pass == name })
+		})
+		return in >= from
+	})
+	if cut < 0 {
+		cut = len(names)
+	}
+	return names[:cut], names[cut:]
 }
 
 // cleaned are steps, and those that clean up behind them.

@@ -112,3 +112,22 @@ func TestPassesThatAreNeeded(t *testing.T) {
 		}
 	}
 }
+
+// regionStage is the first of the stages that make regions and work on them.
+func regionStage() int {
+	return slices.IndexFunc(stages, func(s stage) bool { return s.name == "regions" })
+}
+
+func TestCut(t *testing.T) {
+	for _, c := range []struct{ names, at, before, rest string }{
+		{"widen fuse views centre narrow sooner chain", StorageStage, "widen fuse views centre", "narrow sooner chain"},
+		{"widen fuse views centre narrow sooner chain", MeansStage, "widen fuse views", "centre narrow sooner chain"},
+		{"widen fuse views narrow simplify chain", MeansStage, "widen fuse views", "narrow simplify chain"},
+		{"fuse views chain", StorageStage, "fuse views", "chain"},
+		{"widen fold", StorageStage, "widen fold", ""},
+	} {
+		before, rest := Cut(strings.Fields(c.names), c.at)
+		require.Equal(t, strings.Fields(c.before), append([]string{}, before...), "%+v", c)
+		require.Equal(t, strings.Fields(c.rest), append([]string{}, rest...), "%+v", c)
+	}
+}

@@ -77,7 +77,7 @@ func semanticNames(t testing.TB, name string) []string {
 	t.Helper()
 	p, err := precision.Lookup(name)
 	require.NoError(t, err)
-	return pipeline(pipelineOf(p), stages[:len(stages)-1])
+	return pipeline(pipelineOf(p), stages[:regionStage()])
 }
 
 func TestVisionTowerBecomesOneConvABlock(t *testing.T) {

@@ -29,11 +29,8 @@ func basePasses() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := slices.Index(names, storePass)
-	if at < 0 {
-		return nil, fmt.Errorf("no pass %q in %s", storePass, precision.FP16)
-	}
-	return slices.DeleteFunc(names[:at], func(name string) bool { return slices.Contains(foldsIntoWeights, name) }), nil
+	fuse, _ := passes.Cut(names, passes.StorageStage)
+	return slices.DeleteFunc(fuse, func(name string) bool { return slices.Contains(foldsIntoWeights, name) }), nil
 }
 
 // RoundBase rounds weights of a graph as the narrowest of a precision are stored, so that on inputs its layers give nearly what

@@ -45,11 +45,7 @@ func Budget(name string, given *float64) float64 {
 // model calibrated on 4 inputs had cosine 0.9992 on them and 0.953 on another; calibrated on 8, 0.99985 and 0.99983.
 const fewInputs = 8
 
-// storePass is the pass that applies the formats that a calibration chose, centrePass the one before it that subtracts
-// the means that data have, fusePass makes the regions that both work on, and chainPass joins some of them.
-const storePass, centrePass, fusePass, chainPass = "narrow", "centre", "fuse", "chain"
-
-// calibration is the stage before storePass. It owns what a trial needs: the graph of f32 regions, the remaining passes, and
+// calibration chooses formats of fused regions. It owns what a trial needs: the graph of f32 regions, the remaining passes, and
 // the data to measure programs on.
 type calibration struct {
 	*yardstick

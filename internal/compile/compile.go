@@ -3,7 +3,6 @@ package compile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -205,163 +204,10 @@ func (opt *Options) target(name string) (*target.Target, error) {
 	return opt.Machine.On(t)
 }
 
-// compile compiles for every target: the passes before storePass, calibration, the other passes, kernels. All targets share
-// the choice of the first one's calibration.
-func (r *Result) compile(ctx context.Context, targets []*target.Target) (err error) {
-	opt := &r.opt
-	front, centre, rest, err := opt.pipeline()
-	if err != nil {
-		return err
-	}
-	var data *yardstick
-	if precision.Calibrates(opt.Precision) || opt.MinCosine > 0 {
-		if data, err = newYardstick(r.Source, opt); err != nil {
-			return err
-		}
-		r.Accuracy = &Accuracy{}
-		if data.fitted {
-			r.calibrated = data.inputs
-		}
-		if opt.MinCosine <= 0 || !data.fitted { // else a candidate was measured
-			opt.meter.Expect(data.referring() + data.running())
-		}
-		if data.fitted {
-			opt.meter.Expect(comparing(r.Source))
-		}
-	}
-	if opt.chosen == nil {
-		opt.chosen = new(kernel.Memo)
-	}
-	weights := codegen.NewWeights()
-	observe := opt.Observe
-	var plan *passes.Quantisation
-	var stage *calibration
-	var means map[string][]float64
-	defer func() {
-		if e := stage.keep(ctx, opt); err == nil {
-			err = e
-		}
-	}()
-	for i, t := range targets {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		opt.meter.Begin(0, "%s: passes", t.Name)
-		m, err := r.micro(ctx, t, slices.Concat(front, rest))
-		if err != nil {
-			return err
-		}
-		g, pc := m.graph, opt.passContext(t)
-		if data != nil {
-			pc.Greatest = data.greatest()
-		}
-		if precision.Calibrates(opt.Precision) { // each candidate is narrowed
-			pc.Halved = map[*ir.Tensor]*ir.Tensor{}
-		}
-		if err := passes.Run(pc, g, front, observe); err != nil {
-			return err
-		}
-		if i == 0 && precision.Calibrates(opt.Precision) {
-			if means, err = data.forward(ctx, g, len(centre) > 0); err != nil {
-				return err
-			}
-			r.golden = data.golden
-		}
-		if len(centre) > 0 {
-			pc.Means = means
-			if err := passes.Run(pc, g, centre, observe); err != nil {
-				return err
-			}
-		}
-		if precision.Calibrates(opt.Precision) && i == 0 {
-			stage = &calibration{yardstick: data, program: *r.Program, graph: g.Clone(), context: *pc, rest: rest, chosen: opt.chosen}
-			choice, err := stage.choose(ctx, opt)
-			if err != nil {
-				return err
-			}
-			plan, r.Accuracy.Layers = choice.Plan, choice.Layers
-		} else if i == 0 {
-			r.File = calibrate.FileLayers(g)
-		}
-		pc.Quantisation = plan
-		var from *Origin
-		if opt.Trace {
-			from = &Origin{Graph: g, Exact: g.Clone(), Was: map[string]string{}}
-			for _, n := range g.Nodes {
-				for _, v := range n.Outputs {
-					from.Was[v.Name] = v.Name
-				}
-			}
-			for _, v := range g.Inputs {
-				from.Was[v.Name] = v.Name
-			}
-			pc.Was = from.Was
-		}
-		if err := passes.Run(pc, g, rest, observe); err != nil {
-			return err
-		}
-		if opt.GraphOnly && data == nil {
-			r.Graph = g
-			return nil
-		}
-		observe = nil
-		if err := r.generate(ctx, g, m, t, weights, from); err != nil {
-			return err
-		}
-	}
-	r.Program.Weights = weights.Bytes()
-	describe(r.Program, r.Graph, r.repeats, opt.Slices)
-	if err := r.Program.Validate(); err != nil {
-		return err
-	}
-	if data == nil {
-		return nil
-	}
-	if err := r.judge(ctx, data); err != nil {
-		return err
-	}
-	return r.keepHalf(ctx, data)
-}
-
-// pipeline splits the passes into those before centrePass, which wants what data say of the values there, centrePass if it
-// is one of them, and the rest from storePass or chainPass on: in front of that, each region is what a layer became.
-func (opt *Options) pipeline() (front, centre, rest []string, err error) {
-	names := opt.Passes
-	if names == nil {
-		if names, err = passes.Pipeline(opt.Precision); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	if err := passes.CheckOrder(names); err != nil {
-		return nil, nil, nil, err
-	}
-	calibrates := precision.Calibrates(opt.Precision)
-	at := slices.IndexFunc(names, func(name string) bool { return name == storePass || name == chainPass })
-	for _, need := range []string{"widen", storePass} {
-		if calibrates && !slices.Contains(names, need) {
-			return nil, nil, nil, fmt.Errorf("--precision %s needs the pass %s: add it to --passes", opt.Precision, need)
-		}
-	}
-	if (opt.F32Inputs || opt.F32Outputs) && !slices.Contains(names, "widen") {
-		return nil, nil, nil, errors.New("inputs and outputs of f32 need the pass widen, which --passes or the precision leaves out")
-	}
-	if !slices.Contains(names, fusePass) && (calibrates || !opt.GraphOnly) {
-		return nil, nil, nil, fmt.Errorf("--passes has no %s, and kernels are made of the regions that it makes: add it behind the passes that change operations", fusePass)
-	}
-	if at < 0 {
-		at = len(names)
-	}
-	front, rest = names[:at], names[at:]
-	if at > 0 && names[at-1] == centrePass && calibrates {
-		front, centre = names[:at-1], names[at-1:at]
-	}
-	return front, centre, rest, passes.CheckNeeds(names)
-}
-
-// generate adds the variant of a target, and its origin unless that is nil. g is the graph behind all passes.
-func (r *Result) generate(ctx context.Context, g *ir.Graph, m *micro, t *target.Target, w *codegen.Weights, from *Origin) error {
+// generate adds the variant of a target, and its origin if it is known.
+func (r *Result) generate(ctx context.Context, s *stored, m *micro, t *target.Target, w *codegen.Weights) error {
 	r.opt.meter.Begin(0, "%s: kernels", t.Name)
-	e, err := m.entry(g)
+	e, err := m.entry(s.graph)
 	if err != nil {
 		return err
 	}
@@ -370,7 +216,7 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, m *micro, t *target.
 		return err
 	}
 	if r.opt.loop {
-		e.JoinSmall = from == nil && r.opt.Tune == nil // both know one region a launch
+		e.JoinSmall = s.origin == nil && r.opt.Tune == nil // both know one region a launch
 		var states []runtime.State
 		for _, k := range e.Kept {
 			states = append(states, runtime.State{Input: k.Input, Output: k.Output, Delay: k.Delay})
@@ -382,23 +228,23 @@ func (r *Result) generate(ctx context.Context, g *ir.Graph, m *micro, t *target.
 	}
 	list := []codegen.Entry{e}
 	if skip := r.opt.Skip; skip != nil {
-		s := Entry{Name: runtime.SkipEntry, Parts: []Part{{Graph: skip, Precision: precision.FP32}}, Kept: States(skip)}
-		g, err := s.lowered(ctx, t, &r.opt, nil)
+		skipped := Entry{Name: runtime.SkipEntry, Parts: []Part{{Graph: skip, Precision: precision.FP32}}, Kept: States(skip)}
+		g, err := skipped.lowered(ctx, t, &r.opt, nil)
 		if err != nil {
-			return fmt.Errorf("entry %s: %w", s.Name, err)
+			return fmt.Errorf("entry %s: %w", skipped.Name, err)
 		}
-		list = append(list, codegen.Entry{Name: s.Name, Graph: g, Kept: s.Kept})
+		list = append(list, codegen.Entry{Name: skipped.Name, Graph: g, Kept: skipped.Kept})
 	}
 	out, err := codegen.Generate(list, t, families.New(r.opt.chosen), w)
 	if err := r.applied(tuned, err); err != nil {
 		return err
 	}
 	first := r.Graph == nil
-	if err := r.add(ctx, list, out, t, from); err != nil {
+	if err := r.add(ctx, list, out, t, s.origin); err != nil {
 		return err
 	}
 	if first {
-		r.Graph = g // with its front
+		r.Graph = s.graph // with its front
 	}
 	return nil
 }

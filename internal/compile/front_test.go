@@ -3,7 +3,6 @@ package compile
 import (
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -111,9 +110,9 @@ func TestAModelWithoutACutHasNoFront(t *testing.T) {
 }`)
 	require.NoError(t, err)
 	r := &Result{opt: Options{Precision: "fp32", Import: onnx.ImportOptions{Batch: 4}, Sample: g, meter: progress.New(nil)}}
-	front, _, rest, err := r.opt.pipeline()
+	s, err := r.opt.stages()
 	require.NoError(t, err)
-	size, f, err := r.fastest(t.Context(), target.Default(), slices.Concat(front, rest))
+	size, f, err := r.fastest(t.Context(), target.Default(), s.all())
 	require.NoError(t, err)
 	require.Nil(t, f)
 	require.Equal(t, 4, size)

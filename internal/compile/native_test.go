@@ -23,9 +23,9 @@ func TestRegionsOnTheCPUDeviceAreTheReference(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, err := onnx.Import(small(t, name), onnx.ImportOptions{})
 			require.NoError(t, err)
-			front, _, _, err := (&Options{Precision: "fp8"}).pipeline()
+			s, err := (&Options{Precision: "fp8"}).stages()
 			require.NoError(t, err)
-			require.NoError(t, passes.Run(&passes.Context{Target: tg, Precision: "fp8"}, g, front, nil))
+			require.NoError(t, passes.Run(&passes.Context{Target: tg, Precision: "fp8"}, g, s.fuse, nil))
 			d, err := newNative(tg)
 			require.NoError(t, err)
 			defer d.Close()

@@ -180,11 +180,11 @@ func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (
 		return nil
 	}
 	g, opt := y.source.Clone(), Options{Precision: precision.FP32}
-	front, _, _, err := opt.pipeline()
+	s, err := opt.stages()
 	if err != nil {
 		return err
 	}
-	if err := passes.Run(&passes.Context{Target: t, Precision: opt.Precision, F32Outputs: true}, g, front, nil); err != nil {
+	if err := passes.Run(&passes.Context{Target: t, Precision: opt.Precision, F32Outputs: true}, g, s.fuse, nil); err != nil {
 		return err
 	}
 	e, err := newNative(t)

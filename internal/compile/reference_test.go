@@ -91,17 +91,17 @@ func TestTheReferenceIsTakenFromTheWalk(t *testing.T) {
 	y, err := newYardstick(g, &opt)
 	require.NoError(t, err)
 	y.few = 0
-	front, centre, rest, err := opt.pipeline()
+	s, err := opt.stages()
 	require.NoError(t, err)
 	regions, pc := g.Clone(), passes.Context{Target: target.Default(), Precision: opt.Precision, Greatest: y.greatest()}
-	require.NoError(t, passes.Run(&pc, regions, front, nil))
+	require.NoError(t, passes.Run(&pc, regions, s.fuse, nil))
 	require.Equal(t, ir.Float16, regions.Outputs[0].Type.DType)
 	require.NoError(t, wideOutputs(regions).Verify())
 	pc.Means, err = y.forward(t.Context(), regions, true)
 	require.NoError(t, err)
 	require.NotEmpty(t, pc.Means)
-	require.NoError(t, passes.Run(&pc, regions, centre, nil))
-	c := &calibration{yardstick: y, graph: regions, context: pc, rest: rest}
+	require.NoError(t, passes.Run(&pc, regions, s.centre, nil))
+	c := &calibration{yardstick: y, graph: regions, context: pc, rest: s.store}
 	_, err = c.choose(t.Context(), &opt)
 	require.NoError(t, err)
 
