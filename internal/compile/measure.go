@@ -198,53 +198,23 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 		slices.SortStableFunc(y.worst, func(a, b int) int { return cmp.Compare(perturbed[a], perturbed[b]) })
 	}
 	y.progress.Begin(y.running(), "%s: running the program on %s", target, plural.Count(len(all), "input"))
-	got, least := map[string][][]float64{}, make([]float64, len(all))
-	for name := range y.exact.outputs {
-		got[name] = make([][]float64, len(all))
-	}
-	var missed []calibrate.SetQuality
-	at := 0
 	on, err := y.target(target)
 	if err != nil {
 		return nil, err
 	}
+	run := &measuredRun{yardstick: y, parts: parts, perturbed: perturbed, enough: enough, got: map[string][][]float64{}, least: make([]float64, len(all))}
+	for name := range y.exact.outputs {
+		run.got[name] = make([][]float64, len(all))
+	}
 	// Where tensor cores are known to drop bits of sums, the program is judged with those sums.
-	err = runEach(ctx, p, target, emu.Options{CutOff: emu.CutOffs(on.SumBits)}, permuted(all, y.worst), func(s *runtime.Session) error {
-		out, err := s.Float64s()
-		if err != nil {
-			return err
-		}
-		input := y.worst[at]
-		at++
-		for name, x := range out {
-			got[name][input] = x
-		}
-		one, err := y.one(parts, got, input)
-		if err != nil {
-			return err
-		}
-		least[input] = calibrate.Least(one.Slices)
-		y.progress.Step(at, len(all), float64(at)/float64(len(all)))
-		if missed = []calibrate.SetQuality{one}; least[input] < enough && !y.exact.blurs(missed) {
-			return errMissed
-		}
-		if at == len(all) || perturbed[y.worst[at]] == perturbed[input] || enough <= 0 {
-			return nil
-		}
-		if missed, err = y.compare(parts, got, false); err != nil {
-			return err
-		}
-		if calibrate.LeastExpected(calibrate.Worst(missed)) < enough && !y.exact.blurs(missed) {
-			return errMissed
-		}
-		return nil
-	})
+	err = runEach(ctx, p, target, emu.Options{CutOff: emu.CutOffs(on.SumBits)}, permuted(all, y.worst), run.take)
 	if err == errMissed {
-		return missed, nil
+		return run.missed, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("running the program for %s: %w", target, err)
 	}
+	got, least := run.got, run.least
 	slices.SortStableFunc(y.worst, func(a, b int) int {
 		return cmp.Or(cmp.Compare(perturbed[a], perturbed[b]), cmp.Compare(least[a], least[b]))
 	})
@@ -260,6 +230,50 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 	}
 	y.known[id] = sets
 	return sets, nil
+}
+
+// measuredRun is a run of a program on all inputs, the worst first, which ends where they show that it misses a budget.
+type measuredRun struct {
+	*yardstick
+	parts     []calibrate.Slice
+	perturbed []int
+	enough    float64 // the budget; 0: none
+	at        int     // inputs so far
+	got       map[string][][]float64
+	least     []float64 // cosine of each input
+	missed    []calibrate.SetQuality
+}
+
+// take adds the outputs of the next input.
+func (r *measuredRun) take(s *runtime.Session) error {
+	out, err := s.Float64s()
+	if err != nil {
+		return err
+	}
+	input, n := r.worst[r.at], len(r.worst)
+	r.at++
+	for name, x := range out {
+		r.got[name][input] = x
+	}
+	one, err := r.one(r.parts, r.got, input)
+	if err != nil {
+		return err
+	}
+	r.least[input] = calibrate.Least(one.Slices)
+	r.progress.Step(r.at, n, float64(r.at)/float64(n))
+	if r.missed = []calibrate.SetQuality{one}; r.least[input] < r.enough && !r.exact.blurs(r.missed) {
+		return errMissed
+	}
+	if r.at == n || r.perturbed[r.worst[r.at]] == r.perturbed[input] || r.enough <= 0 {
+		return nil
+	}
+	if r.missed, err = r.compare(r.parts, r.got, false); err != nil {
+		return err
+	}
+	if calibrate.LeastExpected(calibrate.Worst(r.missed)) < r.enough && !r.exact.blurs(r.missed) {
+		return errMissed
+	}
+	return nil
 }
 
 // identity is the digest of all that a target's variant of a program computes with.

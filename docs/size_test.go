@@ -1,0 +1,45 @@
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFunctionsAndInterfacesStaySmall: in the rooms of the compiler a function has at most 80 lines, and an interface 8 methods.
+func TestFunctionsAndInterfacesStaySmall(t *testing.T) {
+	files, seen := token.NewFileSet(), 0
+	for _, room := range []string{"codegen", "passes", "internal/compile", "internal/calibrate", "internal/tune", "ir"} {
+		require.NoError(t, filepath.WalkDir("../"+room, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			seen++
+			f, err := parser.ParseFile(files, path, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.FuncDecl:
+					if lines := files.Position(n.End()).Line - files.Position(n.Pos()).Line + 1; lines > 80 {
+						t.Errorf("%s: %s has %d lines", path, n.Name, lines)
+					}
+				case *ast.TypeSpec:
+					if x, ok := n.Type.(*ast.InterfaceType); ok && x.Methods.NumFields() > 8 {
+						t.Errorf("%s: %s has %d methods", path, n.Name, x.Methods.NumFields())
+					}
+				}
+				return true
+			})
+			return nil
+		}))
+	}
+	require.Greater(t, seen, 100)
+}
