@@ -10,21 +10,27 @@ import (
 // in the low bits, and a 16-bit register whose low byte is the e4m3 of their scale. Quotients are products with a
 // reciprocal rounded to f32, so that a quotient within 2^-23 of the middle between two values may fall to the other side.
 func QuantizeBlock(k *ptx.Kernel, x []ptx.Reg, scale float64) (codes [2]ptx.Reg, code ptx.Reg) {
-	s, code := blockScale(k, x, float32(1/(minifloat.E2M1.Max()*scale)))
-	positive, step, inverse := k.Reg(ptx.Pred), k.Reg(ptx.F32), k.Reg(ptx.F32)
-	k.I("setp.gt.f32", positive, s, ptx.FImm(0))
-	k.I("mul.rn.f32", step, s, ptx.FImm(float32(scale)))
-	k.I("rcp.rn.f32", inverse, step)
+	f, code := scaleBlock(k, magnitude(k, x), scale)
 	for i := range codes {
-		w := packE2M1(k, x[8*i:8*i+8], inverse)
-		codes[i] = k.Reg(ptx.B32)
-		k.I("selp.b32", codes[i], w, ptx.Imm(0), positive) // a block whose scale is 0 or NaN is zeros
+		codes[i] = f.kept(k, packE2M1(k, x[8*i:8*i+8], f.inverse))
 	}
 	return codes, code
 }
 
-// blockScale is the scale of a block, factor times its greatest magnitude rounded to e4m3: the value and the code.
-func blockScale(k *ptx.Kernel, x []ptx.Reg, factor float32) (s, code ptx.Reg) {
+// QuantizePairs is QuantizeBlock where several threads share a block: for each two neighbours that a thread has, a 16-bit register whose low byte
+// is their codes. most combines the greatest magnitudes of all threads.
+func QuantizePairs(k *ptx.Kernel, x []ptx.Reg, scale float64, most func(own ptx.Reg) ptx.Reg) (codes []ptx.Reg, code ptx.Reg) {
+	f, code := scaleBlock(k, most(magnitude(k, x)), scale)
+	for i := 0; i < len(x); i += 2 {
+		pair := k.Reg(ptx.B16)
+		k.I("cvt.u16.u32", pair, f.kept(k, pairE2M1(k, x[i], x[i+1], f.inverse)))
+		codes = append(codes, pair)
+	}
+	return codes, code
+}
+
+// magnitude is the greatest of several, NaN if there is one.
+func magnitude(k *ptx.Kernel, x []ptx.Reg) ptx.Reg {
 	top := make([]ptx.Reg, len(x))
 	for i, v := range x {
 		top[i] = k.Reg(ptx.F32)
@@ -37,26 +43,41 @@ func blockScale(k *ptx.Kernel, x []ptx.Reg, factor float32) (s, code ptx.Reg) {
 		}
 		top = top[:half]
 	}
+	return top[0]
+}
+
+// blockFactor is what numbers of a block are multiplied by, if that is finite: else they are 0.
+type blockFactor struct{ inverse, finite ptx.Reg }
+
+func (f blockFactor) kept(k *ptx.Kernel, word ptx.Reg) ptx.Reg {
+	w := k.Reg(ptx.B32)
+	k.I("selp.b32", w, word, ptx.Imm(0), f.finite)
+	return w
+}
+
+// scaleBlock is the factor and the scale's code of a block whose greatest magnitude is known; a scale of 0 or NaN has no factor.
+func scaleBlock(k *ptx.Kernel, top ptx.Reg, scale float64) (f blockFactor, code ptx.Reg) {
 	t, code := k.Reg(ptx.F32), k.Reg(ptx.B16)
-	k.I("mul.rn.f32", t, top[0], ptx.FImm(factor))
+	k.I("mul.rn.f32", t, top, ptx.FImm(float32(1/(minifloat.E2M1.Max()*scale))))
 	k.I("cvt.rn.satfinite.e4m3x2.f32", code, ptx.FImm(0), t)
 	w, h, s := k.Reg(ptx.B32), k.Reg(ptx.B16), k.Reg(ptx.F32)
 	k.I("cvt.rn.f16x2.e4m3x2", w, code)
 	k.I("cvt.u16.u32", h, w)
 	k.I("cvt.f32.f16", s, h)
-	return s, code
+	f.finite = k.Reg(ptx.Pred)
+	step := k.Reg(ptx.F32)
+	f.inverse = k.Reg(ptx.F32)
+	k.I("setp.gt.f32", f.finite, s, ptx.FImm(0))
+	k.I("mul.rn.f32", step, s, ptx.FImm(float32(scale)))
+	k.I("rcp.rn.f32", f.inverse, step)
+	return f, code
 }
 
 // packE2M1 is a word of the e2m1 nearest to eight values times a factor.
 func packE2M1(k *ptx.Kernel, x []ptx.Reg, factor ptx.Reg) ptx.Reg {
 	var pairs [4]ptx.Reg
 	for i := range pairs {
-		lo, hi, pair := k.Reg(ptx.F32), k.Reg(ptx.F32), k.Reg(ptx.B8)
-		k.I("mul.rn.f32", lo, x[2*i], factor)
-		k.I("mul.rn.f32", hi, x[2*i+1], factor)
-		k.I("cvt.rn.satfinite.e2m1x2.f32", pair, hi, lo)
-		pairs[i] = k.Reg(ptx.B32)
-		k.I("cvt.u32.u8", pairs[i], pair)
+		pairs[i] = pairE2M1(k, x[2*i], x[2*i+1], factor)
 	}
 	join := func(lo, hi ptx.Reg, selector int) ptx.Reg {
 		w := k.Reg(ptx.B32)
@@ -64,6 +85,17 @@ func packE2M1(k *ptx.Kernel, x []ptx.Reg, factor ptx.Reg) ptx.Reg {
 		return w
 	}
 	return join(join(pairs[0], pairs[1], 0x1140), join(pairs[2], pairs[3], 0x1140), 0x5410)
+}
+
+// pairE2M1 is the byte of the e2m1 nearest to two values times a factor, the first in the low bits.
+func pairE2M1(k *ptx.Kernel, x, y, factor ptx.Reg) ptx.Reg {
+	lo, hi, pair := k.Reg(ptx.F32), k.Reg(ptx.F32), k.Reg(ptx.B8)
+	k.I("mul.rn.f32", lo, x, factor)
+	k.I("mul.rn.f32", hi, y, factor)
+	k.I("cvt.rn.satfinite.e2m1x2.f32", pair, hi, lo)
+	w := k.Reg(ptx.B32)
+	k.I("cvt.u32.u8", w, pair)
+	return w
 }
 
 // StoreBlocks writes F32 values, whole blocks of them, as NVFP4 (ir.QuantizeBlocks): e2m1 from element index of one operand
