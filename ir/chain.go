@@ -111,7 +111,7 @@ func Chains(parts []*Node) error {
 }
 
 // chains reports why a region cannot stand behind first in a chain; nil if it can. A loop reads what the first computes in any way, and has members
-// of its own; of others the anchor reads the only result, as its first operand, once, each member its own.
+// of its own; of others the anchor reads the only result, or the only one in blocks and their scales, as its first operand, once, each member its own.
 func (n *Node) chains(first *Node) error {
 	r, y := n.Region, first.Outputs[0]
 	if n.IsFamily(FamilyLoop) {
@@ -129,11 +129,12 @@ func (n *Node) chains(first *Node) error {
 	}
 	i := slices.Index(n.Inputs, y)
 	switch from, _, ok := r.Source(anchor.Inputs[0]); {
-	case len(first.Outputs) != 1:
-		return fmt.Errorf("%s has several results, or one in blocks", first.Name)
 	case !ok || i < 0 || from != i:
 		return fmt.Errorf("the anchor of %s does not read what %s computes first", n.Name, first.Name)
-	case slices.Contains(n.Inputs[i+1:], y) || len(r.Body.Uses()[r.Body.Inputs[i]]) != 1:
+	case len(first.Outputs) > 1 && !slices.Equal(first.Outputs, []*Value{y, n.BlockScales(i)}):
+		return fmt.Errorf("%s has several results", first.Name)
+	case slices.ContainsFunc(first.Outputs, func(v *Value) bool { return slices.Contains(n.Inputs[slices.Index(n.Inputs, v)+1:], v) }),
+		len(r.Body.Uses()[r.Body.Inputs[i]]) != 1:
 		return fmt.Errorf("%s reads what %s computes more than once", n.Name, first.Name)
 	case r.Members != first.Region.Members || r.Members > 0 && !r.Operands[i].Stacked:
 		return fmt.Errorf("members of %s read others than their own of %s", n.Name, first.Name)

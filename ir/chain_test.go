@@ -166,3 +166,46 @@ func TestAChainOfThreeKeepsNothingBetween(t *testing.T) {
 	require.NoError(t, kept("%h"), "the first's result may be one of the chain")
 	require.ErrorContains(t, kept("%d"), "has other readers than the next region")
 }
+
+// blocksBetween is a product of rows whose region has two results, numbers in blocks and their scales, both of one operand.
+const blocksBetween = `graph "g" {
+  input %x: f32[4,16]
+  const %w: f16[16,8] = splat 0.5
+  %z: f16[4,8] = Region(%x, %w) {family="chain"} "norm" graph "" {
+    input %p0: f32[4,16]
+    input %p1: f16[16,8]
+    %y: e2m1[4,16], %s: e4m3[4,1] = Region(%p0) {family="loop"} "norm" graph "" {
+      input %p0: f32[4,16]
+      %v: f32[4,16] = LayerNorm(%p0) {axis=1}
+      output %v
+      result 0: e2m1 blocks 16 along 1
+    }
+    %z: f16[4,8] = Region(%y, %p1, %s) {family="contraction"} "product" graph "" {
+      input %p0: f32[4,16]
+      input %p1: f32[16,8]
+      operand 0: e2m1 blocks 16 along 1
+      operand 1: f16
+      %v: f32[4,8] = MatMul(%p0, %p1)
+      output %v
+      result 0: f16
+    }
+    output %z
+  }
+  output %z
+}
+`
+
+func TestBlocksAndTheirScalesAreOneOperand(t *testing.T) {
+	g := parsed(t, blocksBetween)
+	require.Equal(t, blocksBetween, g.String())
+	require.NoError(t, Chains(g.Nodes[0].Parts()))
+	for want, edit := range map[string][]string{
+		"norm has several results": {"    input %p1: f16[16,8]\n", "    input %p1: f16[16,8]\n    input %p2: e4m3[4,1]\n", "Region(%x, %w)", "Region(%x, %w, %q)",
+			"  const %w", "  input %q: e4m3[4,1]\n  const %w", "Region(%y, %p1, %s)", "Region(%y, %p1, %p2)"},
+		"product reads what norm computes more than once": {"[16,8]", "[4,16]", "[4,8]", "[4,4]", "const %w: f16", "const %w: e2m1", "%p1: f16", "%p1: e2m1", "operand 1: f16", "operand 1: e2m1 blocks 16 along 1",
+			"Region(%y, %p1, %s)", "Region(%y, %p1, %s, %s)", "MatMul(%p0, %p1)", "MatMul(%p0, %p1) {transB=true}"},
+	} {
+		_, err := Parse(strings.NewReplacer(edit...).Replace(blocksBetween))
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -102,10 +102,10 @@ func (ctx *Context) behind(last *ir.Node, uses map[*ir.Value][]ir.Use, weigh fun
 			if next.IsFamily(ir.FamilyLoop) && wholeView(n) || next.IsFamily(ir.FamilyContraction) && reshaped(y, uses) != nil {
 				n = n.Inputs[0].Def
 			}
-			if n != nil && !next.IsFamily(ir.FamilyContraction) {
+			if n != nil && (n == y.Def || !next.IsFamily(ir.FamilyContraction)) {
 				kept = !reads(next, n, uses)
 			}
-			if n == nil || slices.Contains(seen, n) || n.IsFamily(ir.FamilyChain) || ctx.apart(n, last) || len(n.Outputs) != 1 && !next.IsFamily(ir.FamilyLoop) {
+			if n == nil || slices.Contains(seen, n) || n.IsFamily(ir.FamilyChain) || ctx.apart(n, last) {
 				continue
 			}
 			seen = append(seen, n)
@@ -234,26 +234,38 @@ func (ctx *Context) apart(first, second *ir.Node) bool {
 // reshaped is a contraction whose result, all of it in its order, is read as another shape by one view alone: the contraction with that
 // shape. It is nil where y is no such view.
 func reshaped(y *ir.Value, uses map[*ir.Value][]ir.Use) *ir.Node {
-	if !y.Def.IsFamily(ir.FamilyView) || len(y.Def.Inputs) != 1 {
+	view := y.Def
+	if !view.IsFamily(ir.FamilyView) || y.Index > 0 {
 		return nil
 	}
-	x := y.Def.Inputs[0]
-	first, s := x.Def, spanOf(y)
-	if !first.IsFamily(ir.FamilyContraction) || len(first.Outputs) != 1 || len(uses[x]) != 1 || s != (span{x, 0, x.Type.Numel()}) {
+	first, shape := view.Inputs[0].Def, y.Type.Shape
+	if !first.IsFamily(ir.FamilyContraction) || !slices.Equal(view.Inputs, first.Outputs) ||
+		slices.ContainsFunc(view.Inputs, func(v *ir.Value) bool { return len(uses[v]) != 1 }) || !whole(view) {
 		return nil
 	}
-	shape := y.Type.Shape
 	r := first.Region.Clone()
-	if r.Results[0].Block > 0 || r.Members > 0 && (len(shape) == 0 || shape[0] != r.Members) {
+	if r.Members > 0 && (len(shape) == 0 || shape[0] != r.Members) {
 		return nil
 	}
 	if r.Members > 0 {
 		shape = shape[1:]
 	}
-	n, err := r.Body.Add("Reshape", y.Def.Name, ir.Attrs{"shape": slices.Clone(shape)}, r.Body.Outputs[0])
+	n, err := r.Body.Add("Reshape", view.Name, ir.Attrs{"shape": slices.Clone(shape)}, r.Body.Outputs[0])
 	if err != nil {
 		return nil
 	}
 	r.Body.Outputs = slices.Clone(n.Outputs)
-	return &ir.Node{Op: first.Op, Name: first.Name, Attrs: first.Attrs, Inputs: first.Inputs, Outputs: []*ir.Value{y}, Region: r, From: first.From}
+	if s := &r.Results[0]; s.Block > 0 {
+		s.BlockAxis = len(shape) - 1
+	}
+	return &ir.Node{Op: first.Op, Name: first.Name, Attrs: first.Attrs, Inputs: first.Inputs, Outputs: view.Outputs, Region: r, From: first.From}
+}
+
+// whole reports whether a view is all of a value in its order; of blocks, which have no such span, by its nodes.
+func whole(view *ir.Node) bool {
+	if len(view.Outputs) == 2 {
+		return !slices.ContainsFunc(view.Region.Body.Nodes, func(m *ir.Node) bool { return m.Op.Name != "Reshape" })
+	}
+	x := view.Inputs[0]
+	return spanOf(view.Outputs[0]) == span{x, 0, x.Type.Numel()}
 }
