@@ -3,6 +3,7 @@ package contraction
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/expr"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
@@ -43,8 +44,10 @@ func newInner(front []*ir.Node, region *ir.Node, t *target.Target, to ir.DType) 
 		return nil, fmt.Errorf("%s in front is no single product", p.anchor.Op.Name)
 	case p.b.src.data == nil:
 		return nil, fmt.Errorf("%s in front multiplies variables", p.anchor.Op.Name)
-	case p.scalesA != nil || p.quantise != nil:
-		return nil, fmt.Errorf("%s in front has blocks with scales", p.anchor.Op.Name)
+	case p.scalesA != nil:
+		return nil, fmt.Errorf("%s in front multiplies blocks that lie in memory", p.anchor.Op.Name)
+	case p.quantise != nil && (to != ir.Float4E2M1 || !p.num.tensor()):
+		return nil, fmt.Errorf("%s in front makes blocks of sums of %v, wanted as %v", p.anchor.Op.Name, p.num.mul, to)
 	case len(p.outs) != 1 || p.sums != nil:
 		return nil, fmt.Errorf("%s in front has several results", p.anchor.Op.Name)
 	case p.batches() != p.z[0] || p.outs[0].offset != 0 || p.n > 1 && (len(col) != 1 || col[0].Stride != 1) || p.m > 1 && (len(row) != 1 || row[0].Stride != p.n):
@@ -100,7 +103,7 @@ func (in *inner) schedule(rows, columns, warps int) (Schedule, error) {
 				continue
 			}
 			tm, tn := c.warpM()/16, c.warpN()/16
-			if parts := 4 * tm * tn; tm*tn > 8 || parts%k != 0 || !oneDivides(parts/k, 2*tm) {
+			if parts := 4 * tm * tn; tm*tn > 8 || parts%k != 0 || !oneDivides(parts/k, 2*tm) || in.p.quantise != nil && tn%k != 0 { // whole blocks of a warp
 				continue
 			}
 			us := float64(4*(tm+tn)*c.chunks(in.p)*c.BK/k/num.unit()) + float64(8*tm*tn)
@@ -151,7 +154,7 @@ func (in *inner) chunk() (best int) {
 
 // Sizes in shared memory of the rows, of the weights of a chunk of columns, and of what warps exchange that share K: this lies where the weights
 // were, if it is no larger.
-func (in *inner) rowBytes(s Schedule) int    { return s.chunks(in.p) * in.p.num.tileA(s.BM, s.BK) }
+func (in *inner) rowBytes(s Schedule) int    { return s.chunks(in.p) * in.p.num.madeA(s.BM, s.BK) }
 func (in *inner) weightBytes(s Schedule) int { return s.chunks(in.p) * in.p.num.tileB(s.BN, s.BK) }
 func (in *inner) exchangeBytes(s Schedule) int {
 	if n := s.WarpsK * s.BM * s.BN * 4; s.WarpsK > 1 && n > in.weightBytes(s) {
@@ -251,8 +254,8 @@ type groupRow struct {
 }
 
 // multiply computes the chunk of columns that begins at one, whose weights lie at a byte offset of shared memory, and calls put with the
-// words of each group of columns: for a row of the tile, the sum of a number and a multiple of 8, and a first column in the chunk. All threads
-// of the block call it.
+// words of each group of columns: for a row of the tile, the sum of a number and a multiple of 8, and a first column in the chunk. Of results in
+// blocks they are the codes of two groups, which are 8 columns apart, and the block's scale. All threads of the block call it.
 func (r *running) multiply(weights, column num, put func(row num, more int, column num, words []ptx.Reg)) {
 	g := r.g
 	var groups []*group
@@ -276,7 +279,7 @@ func (r *running) multiply(weights, column num, put func(row num, more int, colu
 	g.Comment("product in front: %dx%dx%d warps=%dx%dx%d", g.s.BM, g.s.BN, g.s.BK, g.s.WarpsM, g.s.WarpsN, g.s.WarpsK)
 	for i := range g.s.chunks(r.p) { // the core finds B behind a tile of A
 		at := g.add(weights, imm(i*g.p.num.tileB(g.s.BN, g.s.BK)-g.s.stageA(g.p)))
-		c.compute(g, g.add(r.rows, imm(i*g.p.num.tileA(g.s.BM, g.s.BK))), at)
+		c.compute(g, g.add(r.rows, imm(i*g.p.num.madeA(g.s.BM, g.s.BK))), at)
 	}
 	if g.s.WarpsK > 1 {
 		r.shelves = r.exchange
@@ -286,7 +289,11 @@ func (r *running) multiply(weights, column num, put func(row num, more int, colu
 		}
 		r.give()
 	}
-	for _, x := range groups {
+	each := 1
+	if r.p.quantise != nil {
+		each = 2
+	}
+	for x := range slices.Chunk(groups, each) {
 		r.finish(x, put)
 	}
 }
@@ -314,33 +321,46 @@ func (r *running) prepare(x *group, first num) {
 	x.em.Hoist(e.result)
 }
 
-// finish makes of a group's sums what is stored.
-func (r *running) finish(x *group, put func(row num, more int, column num, words []ptx.Reg)) {
-	g, e := r.g, r.pl.epilogue
-	for _, row := range x.rows {
-		x.em.Push()
-		g.bind(x.em, e.m, r.at(g.add(row.row, imm(row.more))))
-		for i, sum := range row.sums() {
-			if f := r.p.num.convertB().factor; f != 1 {
-				g.I("mul.rn.f32", sum, sum, ptx.FImm(f))
-			}
-			x.em.Bind(e.acc[i], sum)
+// finish makes of a group's sums what is stored, or of those of two groups, which with the other lanes of a quad have a block.
+func (r *running) finish(groups []*group, put func(row num, more int, column num, words []ptx.Reg)) {
+	first := groups[0]
+	for i, row := range first.rows {
+		if len(groups) == 1 {
+			put(row.row, row.more, first.column, r.values(first, row))
+			continue
 		}
-		values := x.em.EmitAll(e.result)
-		if x.inside != nil {
-			for i, v := range values {
-				values[i] = g.Reg(v.Class)
-				var none ptx.Operand = ptx.Imm(0)
-				if v.Class == ptx.F32 {
-					none = ptx.FImm(0)
-				}
-				g.I("selp."+suffixOf(values), values[i], v, none, *x.inside)
-			}
-		}
-		words := x.em.Encode(values, e.stored[0])
-		x.em.Pop()
-		put(row.row, row.more, x.column, words)
+		values := append(r.values(first, row), r.values(groups[1], groups[1].rows[i])...)
+		put(row.row, row.more, first.column, r.g.quantised(r.p.quantise, values))
 	}
+}
+
+// values are what follows the product made of a group's sums of a row: as they are stored, unless in blocks.
+func (r *running) values(x *group, row groupRow) []ptx.Reg {
+	g, e := r.g, r.pl.epilogue
+	x.em.Push()
+	defer x.em.Pop()
+	g.bind(x.em, e.m, r.at(g.add(row.row, imm(row.more))))
+	for i, sum := range row.sums() {
+		if f := r.p.num.convertB().factor; f != 1 {
+			g.I("mul.rn.f32", sum, sum, ptx.FImm(f))
+		}
+		x.em.Bind(e.acc[i], sum)
+	}
+	values := x.em.EmitAll(e.result)
+	if x.inside != nil {
+		for i, v := range values {
+			values[i] = g.Reg(v.Class)
+			var none ptx.Operand = ptx.Imm(0)
+			if v.Class == ptx.F32 {
+				none = ptx.FImm(0)
+			}
+			g.I("selp."+suffixOf(values), values[i], v, none, *x.inside)
+		}
+	}
+	if r.p.quantise != nil {
+		return values
+	}
+	return x.em.Encode(values, e.stored[0])
 }
 
 // fours are the groups of a thread that multiplies with fma.
@@ -460,6 +480,12 @@ func (in *inner) work(s Schedule, loop, tail *cost.Work) (macs float64) {
 	loop.Issued += float64(chunks*w.Issued) + float64(s.BM*s.BN)/float64(s.threads())
 	loop.Memory += float64(chunks*w.Memory) + copies + float64(groups*(1+float64(float64(e.reads[1])/16)))
 	loop.Wavefronts += float64(chunks*w.Wavefronts) + float64(in.weightBytes(s))/float64(4*s.threads()) + groups
+	if p.quantise != nil { // half a quad's share of a block for each group
+		loop.Float += float64(8 * groups)
+		loop.Integer += float64(6 * groups)
+		loop.Special += groups
+		loop.Memory += float64(2 * groups)
+	}
 	if s.WarpsK > 1 {
 		pairs := float64(float64(s.WarpsK) * groups)
 		loop.Memory += float64(2 * pairs)

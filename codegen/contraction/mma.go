@@ -15,7 +15,7 @@ type mmaCore struct {
 	bBase  num           // packed: of the lane's 16 bytes; nk: of its row; kn: of its row
 	bStep  []num         // nk: for every step; kn: for every pair of n8 tiles
 	scales num           // of the lane's column of the first n16 tile
-	rowA   num           // of A's scales: of the lane's row of the first m16 tile
+	rowA   num           // of A's scales, in a stage or in a tile that is made: of the lane's row of the first m16 tile
 	wm, wn num           // warp's tile origin
 	wk     num           // warp's part of the sums
 	kPart  num           // and of K
@@ -80,7 +80,11 @@ func (c *mmaCore) place(g *gen) {
 	chunk0 := c.placeA(g, sw, pitch, steps)
 	if num.scalesA(1, blockSize) > 0 { // PTX ISA, "Block scaling for mma.sync"; what the other lanes of a quad hold is not read
 		row := g.add(c.wm, g.add(g.div(g.lane, 4), g.mul(g.mod(g.lane, 2), 8)))
-		c.rowA = g.add(imm(g.plan.loadScales.base), g.mad(row, num.scalesA(1, s.BK), g.mul(c.kPart, perWarp/blockSize)))
+		first := g.plan.loadScales.base
+		if g.p.scalesA == nil { // of a tile that is made
+			first = num.tileA(s.BM, s.BK)
+		}
+		c.rowA = g.add(imm(first), g.mad(row, num.scalesA(1, s.BK), g.mul(c.kPart, perWarp/blockSize)))
 	}
 	base := s.stageA(g.p)
 	switch {
@@ -244,6 +248,7 @@ type operands struct {
 	b      [][][]ptx.Reg // n16 tile, step of B; second terms behind the first ones of all steps
 	scales [][]ptx.Reg   // n16 tile: a word of four scales for each n8 tile, or across for each k16
 
+	tileA   num       // where it lies
 	scalesA []ptx.Reg // m16 tile: a word of four scales
 
 	ready [][][][]ptx.Reg // for every mma of the unit its B fragments of every term, of n8 tiles; nil: they are made of b
@@ -252,7 +257,7 @@ type operands struct {
 // load reads A of unit u of the chunk at a shared address.
 func (c *mmaCore) load(g *gen, atA num, u int) *operands {
 	s, num := g.s, &g.p.num
-	t := &operands{a: make([][][]ptx.Reg, len(c.acc))}
+	t := &operands{tileA: atA, a: make([][][]ptx.Reg, len(c.acc))}
 	pitch := num.tileA(1, s.BK)
 	stepsA := num.unit() / num.stepA()
 	for k := u * stepsA; k < (u+1)*stepsA; k++ {
@@ -303,7 +308,11 @@ func (c *mmaCore) loadB(g *gen, at num, u int, t *operands) {
 		}
 	}
 	if num.scalesA(1, blockSize) > 0 {
-		row := g.register(g.add(at, c.rowA))
+		from := at
+		if g.p.scalesA == nil {
+			from = t.tileA
+		}
+		row := g.register(g.add(from, c.rowA))
 		for i := range c.acc {
 			r := g.Reg(ptx.B32)
 			g.I("ld.shared.b32", r, ptx.At(row, i*num.scalesA(16, s.BK)+u*num.scalesA(1, num.unit())))

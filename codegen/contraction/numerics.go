@@ -75,6 +75,9 @@ func (n *numerics) scalesA(rows, k int) int {
 	return rows * k / blockSize
 }
 
+// madeA is the size in bytes of a tile of A that blocks make, scales included.
+func (n *numerics) madeA(rows, k int) int { return n.tileA(rows, k) + n.scalesA(rows, k) }
+
 // tileB is the size in bytes of a tile of B, scales included.
 func (n *numerics) tileB(cols, k int) int {
 	size := n.elementsB(cols, k)

@@ -91,6 +91,8 @@ func (p *problem) shape(s Schedule) tileShape {
 // producerOf is what makes A of the regions in front, by the kind of the last of them; the error says why none does.
 func (p *problem) producerOf(front []*ir.Node, t *target.Target) (producer, error) {
 	switch last := front[len(front)-1]; {
+	case last.IsFamily(ir.FamilyWindow) && p.scalesA != nil:
+		return nil, fmt.Errorf("windows in front make no blocks with scales")
 	case last.IsFamily(ir.FamilyWindow):
 		return newSlide(p, front, t)
 	case last.IsFamily(ir.FamilyContraction) && last.Region.Anchor().Op.Name == "Attention":
@@ -128,24 +130,22 @@ func behindParts(front []*ir.Node, n *ir.Node, t *target.Target) (*problem, erro
 		return nil, fmt.Errorf("an attention's operands are read more than once")
 	case p.added != nil:
 		return nil, fmt.Errorf("a second product")
-	case p.scalesA != nil:
-		return nil, fmt.Errorf("blocks of A have scales")
 	case !p.wholeA():
 		return nil, fmt.Errorf("A is not the result in front of it, row by row")
 	}
 	if p.producer, err = p.producerOf(front, t); err != nil {
 		return nil, err
 	}
-	p.traits = p.producer.traits()
+	p.traits, p.scalesA = p.producer.traits(), nil // tiles that are made have their scales
 	return p, nil
 }
 
 // wholeA reports whether the elements of A lie as they are counted, in rows of k.
 func (p *problem) wholeA() bool {
-	col, row := layout.Coalesce(p.a.col), layout.Coalesce(p.a.row)
+	col, row, units := layout.Coalesce(p.a.col), layout.Coalesce(p.a.row), p.k/p.num.perUnit()
 	shape := p.a.value.Type.Shape
-	return p.conv == nil && p.batches() == p.z[0] && p.a.offset == 0 && len(col) == 1 && col[0] == layout.Mode{Size: p.k, Stride: 1} &&
-		(p.m == 1 || len(row) == 1 && row[0] == layout.Mode{Size: p.m, Stride: p.k}) && shape[len(shape)-1] == p.k
+	return p.conv == nil && p.batches() == p.z[0] && p.a.offset == 0 && len(col) == 1 && col[0] == layout.Mode{Size: units, Stride: 1} &&
+		(p.m == 1 || len(row) == 1 && row[0] == layout.Mode{Size: p.m, Stride: units}) && shape[len(shape)-1] == p.k
 }
 
 // row is the row of A that a row of the block's tile is; where there is none, the kernel goes on at a label.
@@ -158,6 +158,27 @@ func (g *gen) row(row num, beyond ptx.Ref) num {
 		g.If(g.compare("ge.u32", m, imm(g.p.m)), "bra", beyond)
 	}
 	return m
+}
+
+// inRow is the byte of an element of a row of A that a tile has.
+func (g *gen) inRow(n *numerics, column num) num {
+	return g.mul(g.div(column, n.perUnit()), max(1, bytesFor(n.a, 1)))
+}
+
+// storeQuarter stores what a lane of a quad has of a block: the codes of two columns of either half, and the block's scale, which all four have.
+func (g *gen) storeQuarter(words []ptx.Reg, codes, scale ptx.Addr, there *ptx.Reg) {
+	for i, code := range words[:2] {
+		codes.Off += 4 * i
+		g.Where(there, "st.shared.u8", codes, code)
+	}
+	first := g.compare("eq.u32", g.mod(g.lane, 4), imm(0))
+	g.Where(g.both(&first, there), "st.shared.u8", scale, words[2])
+}
+
+// quantised is what a lane of a quad has of a block, of whose halves it has two columns each.
+func (g *gen) quantised(to *ir.Node, values []ptx.Reg) []ptx.Reg {
+	codes, scale := expr.QuantizePairs(g.Kernel, values, to.Attrs.Float("scale", 1), func(own ptx.Reg) ptx.Reg { return g.across("max.NaN.f32", own, 1, 2) })
+	return append(codes, scale)
 }
 
 // storeWords is the store of words to shared memory.

@@ -58,7 +58,7 @@ func newHeads(p *problem, front []*ir.Node, t *target.Target) (producer, error) 
 		return nil, fmt.Errorf("a head of %d keys has %d bytes, and shared memory of a block %d", of.k, least, t.SharedBlock)
 	case p.sums != nil:
 		return nil, fmt.Errorf("sums of rows behind an attention")
-	case p.num.a != ir.Float32 && !isHalf(p.num.a):
+	case p.num.a != ir.Float32 && !isHalf(p.num.a) && (of.quantise == nil || !of.num.tensor()):
 		return nil, fmt.Errorf("heads of %s", p.num.a)
 	case h.headBytes()%16 != 0:
 		return nil, fmt.Errorf("heads of %d elements of %s", of.n, p.num.a)
@@ -107,7 +107,7 @@ func (h *heads) plan(s Schedule) (headsPlan, error) {
 	span, one := min(s.chunksPerSplit(h.p)*s.BK, h.p.k), h.of.attnShape(1, 1)
 	warps, rows := s.threads()/warpSize, s.BM/one.rowsWarp
 	switch {
-	case h.p.k%s.BK != 0 && s.SplitK > 1:
+	case h.p.k%s.BK != 0 && (s.SplitK > 1 || h.of.quantise != nil):
 		return headsPlan{}, fmt.Errorf("%d columns of heads in chunks of %d", h.p.k, s.BK)
 	case span%h.of.n != 0:
 		return headsPlan{}, fmt.Errorf("blocks of %d columns share heads of %d", span, h.of.n)
@@ -159,7 +159,7 @@ func (h *heads) registers(s Schedule, main int) int {
 }
 
 // tiles is the size of the tiles of A.
-func (h *heads) tiles(s Schedule) int { return s.chunksPerSplit(h.p) * h.p.num.tileA(s.BM, s.BK) }
+func (h *heads) tiles(s Schedule) int { return s.chunksPerSplit(h.p) * h.p.num.madeA(s.BM, s.BK) }
 
 // shape: rows of a tile are of one attention. For the only round, and whatever was on its way before, a block waits.
 func (h *heads) shape(s Schedule) (tileShape, error) {
@@ -197,7 +197,7 @@ func (h *heads) emit(g *gen) emission {
 	return emission{
 		begin: func() { h.begin(g) },
 		tile: func(chunk, _ num) num {
-			return g.mad(chunk, h.p.num.tileA(g.s.BM, g.s.BK), imm(g.s.Stages*g.s.stageBytes(h.p)))
+			return g.mad(chunk, h.p.num.madeA(g.s.BM, g.s.BK), imm(g.s.Stages*g.s.stageBytes(h.p)))
 		},
 		row: func(row num, beyond ptx.Ref) num { return h.row(g, row, beyond) },
 	}

@@ -103,6 +103,7 @@ func (t *team) attend(own, all, stage num) {
 func (t *team) store(head, row, col num) func(rows, cols int, v []ptx.Reg) {
 	g, em := t.g, t.emitter()
 	place := t.places(head, row, col)
+	var left []ptx.Reg // of a block, the values in its left half
 	return func(rows, cols int, v []ptx.Reg) {
 		var there *ptx.Reg
 		if t.of.n != t.at.BN {
@@ -114,7 +115,18 @@ func (t *team) store(head, row, col num) func(rows, cols int, v []ptx.Reg) {
 		for i, a := range t.e.acc {
 			em.Bind(a, v[i])
 		}
-		words := em.Encode(em.EmitAll(t.e.result), t.p.num.a)
+		values := em.EmitAll(t.e.result)
+		if q := t.of.quantise; q != nil {
+			em.Pop()
+			if left = append(left, values...); cols%blockSize > 0 {
+				at, offset := place(rows, cols-blockSize/2)
+				scale, behind := t.scaleAt(head, g.add(row, imm(rows)), g.add(col, imm(cols-blockSize/2)))
+				g.storeQuarter(g.quantised(q, left), ptx.At(at, offset), ptx.At(scale, behind), there)
+				left = nil
+			}
+			return
+		}
+		words := em.Encode(values, t.p.num.a)
 		em.Pop()
 		op, from := storeWords(words)
 		if words[0].Class == ptx.B16 {
@@ -128,9 +140,9 @@ func (t *team) store(head, row, col num) func(rows, cols int, v []ptx.Reg) {
 // places is where elements at a distance from a row and a column of a head lie in the tiles of A: an address and an offset.
 func (t *team) places(head, row, col num) func(rows, cols int) (ptx.Reg, int) {
 	g, s, elem := t.block, t.block.s, bytesFor(t.p.num.a, 1)
-	pitch, tile := t.p.num.tileA(1, s.BK), t.p.num.tileA(s.BM, s.BK)
+	pitch, tile := t.p.num.tileA(1, s.BK), t.p.num.madeA(s.BM, s.BK)
 	sw, behind := layout.NewSwizzle(pitch), s.Stages*s.stageBytes(t.p)
-	at := g.mad(head, t.headBytes(), g.mul(col, elem))
+	at := g.mad(head, t.headBytes(), g.inRow(&t.p.num, col))
 	// Where a warp's columns are a power of two of 16 bytes, and lie at a multiple of that, the number of 16 bytes among them is xored like the key
 	// of the swizzle, which is the same eight rows on.
 	units := t.at.columnsWarp() * elem / 16
@@ -150,11 +162,20 @@ func (t *team) places(head, row, col num) func(rows, cols int) (ptx.Reg, int) {
 		}
 	}
 	return func(rows, cols int) (ptx.Reg, int) {
-		b := g.add(at, imm(cols*elem))
+		b := g.add(at, g.inRow(&t.p.num, imm(cols)))
 		in := g.mod(b, pitch)
 		to := g.add(g.mul(g.div(b, pitch), tile), g.add(g.swizzled(sw, g.add(row, imm(rows)), g.div(in, 16)), g.mod(in, 16)))
 		return g.register(g.add(g.smem, to)), behind
 	}
+}
+
+// scaleAt is where the scale of the block at a row and a column of a head lies: an address and an offset.
+func (t *team) scaleAt(head, row, col num) (ptx.Reg, int) {
+	g, s, n := t.block, t.block.s, &t.p.num
+	block := g.mad(head, t.of.n/blockSize, g.div(col, blockSize))
+	per := n.scalesA(1, s.BK)
+	to := g.mad(g.div(block, per), n.madeA(s.BM, s.BK), g.mad(row, per, g.mod(block, per)))
+	return g.register(g.add(g.smem, to)), s.Stages*s.stageBytes(t.p) + n.tileA(s.BM, s.BK)
 }
 
 // emitter is that of what follows the attention.

@@ -64,7 +64,7 @@ func (d *product) shape(s Schedule) (tileShape, error) {
 	}
 	return tileShape{
 		tilesM: ceilDiv(d.outer.m, s.BM), stage: d.weightBytes(own),
-		behind: d.rowBytes(own) + d.outer.num.tileA(s.BM, s.BK) + d.exchangeBytes(own),
+		behind: d.rowBytes(own) + d.outer.num.madeA(s.BM, s.BK) + d.exchangeBytes(own),
 	}, err
 }
 
@@ -87,7 +87,7 @@ func (d *product) registers(s Schedule, main int) (n int) {
 // rows, made and exchanged are where these lie in shared memory.
 func (d *product) rowsAt(s Schedule) int     { return s.Stages * s.stageBytes(d.outer) }
 func (d *product) madeAt(s Schedule) int     { return d.rowsAt(s) + d.rowBytes(d.own(s)) }
-func (d *product) exchangeAt(s Schedule) int { return d.madeAt(s) + d.outer.num.tileA(s.BM, s.BK) }
+func (d *product) exchangeAt(s Schedule) int { return d.madeAt(s) + d.outer.num.madeA(s.BM, s.BK) }
 
 func (d *product) work(s Schedule, all, loop, tail *cost.Work) {
 	own := d.own(s)
@@ -158,19 +158,27 @@ func (d *product) begin(g *gen) {
 
 // tile computes the tile of A of a chunk, for which the stage is there.
 func (d *product) tile(g *gen, stage num) num {
-	s, size := g.s, bytesFor(d.outer.num.a, 1)
-	pitch := d.outer.num.tileA(1, s.BK)
+	s, n, made := g.s, &d.outer.num, d.madeAt(g.s)
+	pitch := n.tileA(1, s.BK)
 	sw := layout.NewSwizzle(pitch)
 	d.spots = map[[2]num]ptx.Reg{}
+	scales := map[ptx.Reg]ptx.Reg{} // by where the block's codes are stored
 	d.running.multiply(stage, inReg(d.column), func(row num, more int, column num, words []ptx.Reg) {
 		at, ok := d.spots[[2]num{row, column}]
 		if !ok {
-			in := g.mul(column, size)
+			in := g.inRow(n, column)
 			at = g.register(g.add(g.smem, g.add(g.swizzled(sw, row, g.div(in, 16)), g.mod(in, 16))))
 			d.spots[[2]num{row, column}] = at
 		}
+		if d.p.quantise != nil {
+			if !ok {
+				scales[at] = g.register(g.add(g.smem, g.mad(row, n.scalesA(1, s.BK), g.div(column, blockSize))))
+			}
+			g.storeQuarter(words, ptx.At(at, made+more*pitch), ptx.At(scales[at], made+n.tileA(s.BM, s.BK)+n.scalesA(more, s.BK)), nil)
+			return
+		}
 		op, from := storeWords(words)
-		g.I(op, ptx.At(at, d.madeAt(s)+more*pitch), from)
+		g.I(op, ptx.At(at, made+more*pitch), from)
 	})
 	g.I("add.s32", d.column, d.column, ptx.Imm(s.BK))
 	g.I("bar.sync", ptx.Imm(0))

@@ -30,27 +30,25 @@ func (c productCase) region(t testing.TB) *kerneltest.Region {
 		second.Members(c.members)
 	}
 	parts := []*kerneltest.Region{first, second}
-	rows := func() *ir.Value { return first.Input(ir.T(c.x, 1, c.m, c.c), 1, false, true) }
+	rows := func() *ir.Value { return first.Cast(first.Input(ir.T(c.x, 1, c.m, c.c), 1, false, true), f32) }
 	if c.norm {
 		norm := g.Region(ir.FamilyLoop)
 		if c.members > 0 {
 			norm.Members(c.members)
 		}
 		in := []*ir.Value{norm.Input(ir.T(f32, 1, c.m, c.c), 3, false, true), norm.Input(ir.T(f32, c.c), 1, true, true), norm.Input(ir.T(f32, c.c), 1, true, true)}
-		y := norm.Finish(norm.Cast(norm.Add("LayerNorm", ir.Attrs{"axis": 2}, in...), c.x)).Outputs[0]
 		parts = append([]*kerneltest.Region{norm}, parts...)
-		rows = func() *ir.Value { return first.Read(y, true) }
+		rows = func() *ir.Value { return passed(norm, first, norm.Add("LayerNorm", ir.Attrs{"axis": 2}, in...), c.x) }
 	}
-	x := first.Cast(rows(), f32)
-	w := first.Cast(first.Input(ir.T(c.w, c.c, c.k), 0.2, true, true), f32)
+	x := rows()
+	w := weightsOf(first, c.w, c.c, c.k, 0.2, true)
 	sum := first.Add("Add", nil, first.Add("MatMul", nil, x, w), first.Input(ir.T(f32, c.k), 1, true, true))
 	up := first.Add(c.op, nil, sum)
 	if c.gated {
 		up = first.Add("Mul", nil, up, first.Cast(first.Input(ir.T(f16, 1, c.m, c.k), 1, false, true), f32))
 	}
-	y := first.Finish(first.Cast(up, c.a)).Outputs[0]
-	a := second.Cast(second.Read(y, true), f32)
-	v := second.Cast(second.Input(ir.T(c.weights, c.k, c.n), 0.1, true, true), f32)
+	a := passed(first, second, up, c.a)
+	v := weightsOf(second, c.weights, c.k, c.n, 0.1, true)
 	out := second.Add("MatMul", nil, a, v)
 	if c.residual {
 		out = second.Add("Add", nil, out, second.Input(ir.T(f32, 1, c.m, c.n), 1, false, true))
@@ -69,6 +67,8 @@ func TestProductsInFrontOfAProductEqualTheReference(t *testing.T) {
 		{m: 33, c: 96, k: 72, n: 40, op: "Gelu", x: bf16, w: bf16, a: bf16, weights: bf16, members: 2},
 		{m: 33, c: 36, k: 50, n: 40, op: "Relu", x: f32, w: f32, a: f32, weights: f32},
 		{m: 40, c: 64, k: 96, n: 64, op: "Sigmoid", x: e4m3, w: e4m3, a: e4m3, weights: e4m3},
+		{m: 25, c: 128, k: 512, n: 128, op: "Gelu", x: e2m1, w: e2m1, a: e2m1, weights: e2m1, residual: true, norm: true},
+		{m: 33, c: 80, k: 208, n: 40, op: "Silu", x: f16, w: e4m3, a: e2m1, weights: e2m1, gated: true, members: 2},
 	} {
 		for _, target := range []string{"sm_121", "sm_90", "sm_80"} {
 			t.Run(fmt.Sprintf("%s %+v", target, c), func(t *testing.T) {
@@ -77,6 +77,11 @@ func TestProductsInFrontOfAProductEqualTheReference(t *testing.T) {
 				}
 				b := c.region(t)
 				ctx := kerneltest.Target(t, target)
+				if !ctx.Target.Multiplies(c.a.String()) {
+					_, err := Family.Lower(b.Node, ctx)
+					require.ErrorContains(t, err, "does not multiply e2m1")
+					return
+				}
 				spec := b.Check(Family.Lower, ctx)
 				require.Equal(t, ir.FamilyChain, spec.Family)
 				t.Log(spec.Schedule, spec.Grid, spec.Shared)
@@ -88,8 +93,12 @@ func TestProductsInFrontOfAProductEqualTheReference(t *testing.T) {
 
 // TestEveryScheduleMultipliesTwice runs candidates: warps that share K of the product in front, hidden units beyond K, blocks with some of the hidden units each.
 func TestEveryScheduleMultipliesTwice(t *testing.T) {
-	b, ctx := productCase{m: 40, c: 72, k: 104, n: 72, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true}.region(t), sm121(t)
-	everySchedule(t, b, ctx)
+	for _, c := range []productCase{
+		{m: 40, c: 72, k: 104, n: 72, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true},
+		{m: 40, c: 80, k: 208, n: 72, op: "Gelu", x: e2m1, w: e2m1, a: e2m1, weights: e2m1, norm: true},
+	} {
+		everySchedule(t, c.region(t), sm121(t))
+	}
 }
 
 // TestAPerceptronIsItsProductsBitForBit: with one warp for all K of a sum, and no shares of it, the kernel adds as its parts do in launches of
@@ -111,15 +120,16 @@ func TestAPerceptronIsItsProductsBitForBit(t *testing.T) {
 		{m: 70, c: 72, k: 104, n: 40, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true, members: 2},
 		{m: 33, c: 136, k: 96, n: 64, op: "Relu", x: bf16, w: bf16, a: bf16, weights: bf16},
 		{m: 33, c: 96, k: 64, n: 64, op: "Gelu", x: e4m3, w: e4m3, a: e4m3, weights: e4m3},
+		{m: 33, c: 128, k: 208, n: 64, op: "Gelu", x: f16, w: f16, a: e2m1, weights: e2m1, members: 2},
 	} {
 		b := c.region(t)
-		data, apart := maps.Clone(b.Data), Schedule{BM: 32, BN: 32, BK: 512 / c.x.Bits(), WarpsM: 1, WarpsN: 1, WarpsK: 1, SplitK: 1, Stages: 2}
+		data, apart := maps.Clone(b.Data), Schedule{BM: 32, BN: 32, BK: min(64, 512/c.a.Bits()), WarpsM: 1, WarpsN: 1, WarpsK: 1, SplitK: 1, Stages: 2}
 		for _, part := range b.Node.Parts() {
 			maps.Copy(data, kerneltest.Run(t, lowered(part, apart), ctx.Target, data))
 		}
 		for _, s := range []Schedule{
-			{BM: 64, BN: 64, BK: 512 / c.x.Bits(), WarpsM: 2, WarpsN: 2, WarpsK: 1, SplitK: 1, Stages: 2},
-			{BM: 32, BN: 32, BK: 512 / c.x.Bits(), WarpsM: 2, WarpsN: 2, WarpsK: 1, SplitK: 1, Stages: 3},
+			{BM: 64, BN: 64, BK: min(64, 512/c.a.Bits()), WarpsM: 2, WarpsN: 2, WarpsK: 1, SplitK: 1, Stages: 2},
+			{BM: 32, BN: 32, BK: min(64, 512/c.a.Bits()), WarpsM: 2, WarpsN: 2, WarpsK: 1, SplitK: 1, Stages: 3},
 		} {
 			got := kerneltest.Run(t, lowered(b.Node, s), ctx.Target, b.Data)
 			for _, v := range b.Node.Outputs {
@@ -148,10 +158,16 @@ func TestWhatNoProductInFrontComputesIsRefused(t *testing.T) {
 		second.Finish(second.Cast(second.Add("MatMul", nil, second.Cast(second.Read(y, true), f32), w), f16))
 		return joined(first, second).Node
 	}
+	blocks := func(t *testing.T) *ir.Node {
+		b := productCase{m: 8, c: 64, k: 64, n: 8, op: "Relu", x: e2m1, w: e2m1, a: e2m1, weights: e2m1, norm: true}.region(t)
+		return ir.NewChain(b.Node.Parts()[1:], false)
+	}
 	for why, n := range map[string]*ir.Node{
-		"not one matrix that lies row by row": grouped(t),
-		"multiplies variables":                variable(t),
-		"no schedule fits":                    productCase{m: 32, c: 4096, k: 64, n: 64, op: "Relu", x: f16, w: f16, a: f16, weights: f16}.region(t).Node, // rows that fill shared memory
+		"not one matrix that lies row by row":  grouped(t),
+		"multiplies variables":                 variable(t),
+		"multiplies blocks that lie in memory": blocks(t),
+		"makes blocks of sums of f32":          productCase{m: 8, c: 32, k: 32, n: 8, op: "Relu", x: f32, w: f32, a: e2m1, weights: e2m1}.region(t).Node,
+		"no schedule fits":                     productCase{m: 32, c: 4096, k: 64, n: 64, op: "Relu", x: f16, w: f16, a: f16, weights: f16}.region(t).Node, // rows that fill shared memory
 	} {
 		_, err := Family.Lower(n, sm121(t))
 		require.ErrorContains(t, err, why)

@@ -21,9 +21,10 @@ type rows struct {
 	p      *problem
 	region *ir.Node // with its storage spelled out
 
-	vector int // neighbours that a lane computes
+	vector int // neighbours that a lane computes: where A is in blocks, one
 	value  *expr.Expr
 	stored ir.DType
+	blocks *ir.Node // BlockQuantize of the value; nil: A is not in blocks
 	// variables: place of an element of A
 	at, column *expr.Expr
 	l          *lower.Lowering
@@ -54,7 +55,7 @@ func newRows(p *problem, front []*ir.Node) (producer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rows{p: p, region: region, counted: map[turn]cost.Work{}, chosen: map[Schedule]turn{}}
+	r := &rows{p: p, region: region, blocks: region.Region.BlockQuantize(), counted: map[turn]cost.Work{}, chosen: map[Schedule]turn{}}
 	bits := p.num.a.Bits()
 	wide := 16 // bits of the widest element that is read
 	for i, v := range region.Inputs {
@@ -63,7 +64,9 @@ func newRows(p *problem, front []*ir.Node) (producer, error) {
 			wide = max(wide, v.Type.DType.Bits())
 		}
 	}
-	r.vector = min(128/bits, 128/wide)
+	if r.vector = min(128/bits, 128/wide); r.blocks != nil {
+		r.vector = ir.BlockSize
+	}
 	for r.vector > 1 && p.k%r.vector != 0 {
 		r.vector /= 2
 	}
@@ -85,7 +88,7 @@ func normalisesRows(n *ir.Node) bool {
 			return false
 		}
 	}
-	return heavy == 1 && len(n.Outputs) == 1
+	return heavy == 1 && len(n.Region.Body.Outputs) == 1
 }
 
 const warpSize = 32
@@ -100,7 +103,10 @@ func (r *rows) traits() traits {
 
 func (r *rows) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 	l := lower.New(r.region, ctx)
-	b, y := l.B, r.region.Region.Body.Outputs[0]
+	b, y, stored := l.B, r.region.Region.Body.Outputs[0], p.num.a
+	if r.blocks != nil {
+		y, stored = r.blocks.Inputs[0], ir.Float32
+	}
 	if r.region.Region.Members > 0 {
 		l.Member = b.Index("z0", p.z[0])
 	}
@@ -108,7 +114,7 @@ func (r *rows) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 	shape := y.Type.Shape
 	last := len(shape) - 1
 	// It is rounded to its own type; where several types are multiplied, as a wider one.
-	r.value, r.stored = lower.Storage(b, l.Value(y, append(b.Unravel(r.at, shape[:last]), r.column)), p.num.a)
+	r.value, r.stored = lower.Storage(b, l.Value(y, append(b.Unravel(r.at, shape[:last]), r.column)), stored)
 	return l
 }
 
@@ -142,7 +148,7 @@ func (r *rows) perTurn(t turn) cost.Work {
 	e.turnAt(g.special("%ctaid.y"))
 	w := cost.Work{Blocks: 1, Warps: 1}
 	w.Code(k, sectors)
-	bytes := r.vector * bytesFor(r.p.num.a, 1)
+	bytes := bytesFor(r.p.num.a, r.vector)
 	sw := layout.NewSwizzle(r.p.num.tileA(1, s.BK))
 	fronts := sharedClocks(bytes, func(lane int) int {
 		at := lane % t.lanes * bytes
@@ -208,7 +214,7 @@ func (r *rows) shape(s Schedule) (t tileShape, err error) {
 	case len(r.turns(s)) == 0:
 		err = refuse("rows of %d elements in registers of a warp", r.vectors(s)*r.vector)
 	}
-	return tileShape{tilesM: ceilDiv(r.p.m, s.BM), behind: s.chunksPerSplit(r.p) * r.p.num.tileA(s.BM, s.BK)}, err
+	return tileShape{tilesM: ceilDiv(r.p.m, s.BM), behind: s.chunksPerSplit(r.p) * r.p.num.madeA(s.BM, s.BK)}, err
 }
 
 func (r *rows) registers(s Schedule, main int) int {
@@ -220,7 +226,7 @@ func (r *rows) tables(*plan, Schedule) {}
 
 func (r *rows) emit(g *gen) emission {
 	return emission{begin: func() { r.begin(g) }, tile: func(chunk, _ num) num {
-		return g.mad(chunk, g.p.num.tileA(g.s.BM, g.s.BK), imm(g.s.Stages*g.s.stageBytes(g.p)))
+		return g.mad(chunk, g.p.num.madeA(g.s.BM, g.s.BK), imm(g.s.Stages*g.s.stageBytes(g.p)))
 	}}
 }
 
@@ -309,8 +315,11 @@ func (e *rowsEmitter) emit(first num) {
 	there, done := g.NewLabel("inside"), g.NewLabel("normalised")
 	g.If(g.compare("lt.u32", g.add(g.mul(g.tileM, g.s.BM), first), imm(m)), "bra.uni", there)
 	words := g.RegVec(ptx.B32, e.vector*e.p.num.a.Bits()/32)
+	if e.blocks != nil {
+		words = append(words, g.Reg(ptx.B16))
+	}
 	for _, w := range words {
-		g.I("mov.b32", w, ptx.Imm(0))
+		g.I("mov."+suffixOf([]ptx.Reg{w}), w, ptx.Imm(0))
 	}
 	e.store(first, func() []ptx.Reg { return words })
 	g.I("bra.uni", done)
@@ -348,17 +357,22 @@ func (e *rowsEmitter) turnAt(first num) {
 	}
 	regs := em.EmitAll(values)
 	e.store(first, func() []ptx.Reg {
-		words := em.Encode(regs[:e.vector], e.stored)
+		own := regs[:e.vector]
 		regs = regs[e.vector:]
-		return words
+		if e.blocks != nil {
+			codes, scale := expr.QuantizeBlock(g.Kernel, own, e.blocks.Attrs.Float("scale", 1))
+			return append(codes[:], scale)
+		}
+		return em.Encode(own, e.stored)
 	})
 }
 
-// store stores the vectors that a lane has of the rows of a turn, one row after the other.
+// store stores the vectors that a lane has of the rows of a turn, one row after the other: words, and where A is in blocks the scale.
 func (e *rowsEmitter) store(first num, next func() []ptx.Reg) {
 	g, s, lanes := e.gen, e.gen.s, e.turn.lanes
-	bytes, pitch := e.vector*bytesFor(e.p.num.a, 1), e.p.num.tileA(1, s.BK)
-	tile, sw := e.p.num.tileA(s.BM, s.BK), layout.NewSwizzle(pitch)
+	num, behind := &e.p.num, s.Stages*s.stageBytes(e.p)
+	bytes, pitch := bytesFor(num.a, e.vector), num.tileA(1, s.BK)
+	tile, sw := num.madeA(s.BM, s.BK), layout.NewSwizzle(pitch)
 	in := g.mul(e.at, bytes) // of a row, the lane's first vector
 	chunk := imm(0)
 	if lanes*bytes > pitch {
@@ -366,22 +380,31 @@ func (e *rowsEmitter) store(first num, next func() []ptx.Reg) {
 	}
 	within := g.add(g.smem, g.add(g.mul(chunk, tile), g.mod(in, 16)))
 	for i := range e.own {
-		at := map[int]ptx.Reg{} // addresses by place in the row of a tile
+		at, scales := map[int]ptx.Reg{}, map[int]ptx.Reg{} // addresses by place in the row of a tile
 		for j := range e.rounds(s, e.turn) {
 			off := j * lanes * bytes
 			place := off % pitch
 			to, ok := at[place]
 			if !ok {
-				to = g.register(g.add(within, g.swizzled(sw, e.row(first, i), g.div(g.add(in, imm(place)), 16))))
+				row, column := e.row(first, i), g.add(in, imm(place))
+				to = g.register(g.add(within, g.swizzled(sw, row, g.div(column, 16))))
 				at[place] = to
+				if e.blocks != nil {
+					scales[place] = g.register(g.add(g.add(g.smem, g.mul(chunk, tile)), g.mad(row, num.scalesA(1, s.BK), g.div(column, bytes))))
+				}
 			}
 			var there *ptx.Reg
 			if n := e.vectors(s) - j*lanes; n < lanes {
 				q := g.compare("lt.u32", e.at, imm(n))
 				there = &q
 			}
-			op, from := storeWords(next())
-			g.Where(there, op, ptx.At(to, s.Stages*s.stageBytes(e.p)+off/pitch*tile), from)
+			words := next()
+			if last := len(words) - 1; e.blocks != nil {
+				g.Where(there, "st.shared.u8", ptx.At(scales[place], behind+off/pitch*tile+num.tileA(s.BM, s.BK)), words[last])
+				words = words[:last]
+			}
+			op, from := storeWords(words)
+			g.Where(there, op, ptx.At(to, behind+off/pitch*tile), from)
 		}
 	}
 }

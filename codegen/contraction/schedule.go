@@ -65,7 +65,11 @@ func (s Schedule) tiles(p *problem) int  { return s.tilesM(p) * s.tilesN(p) * p.
 func (s Schedule) blocks(p *problem) int { return s.tiles(p) * s.SplitK }
 
 func (s Schedule) stageBytes(p *problem) int {
-	return s.stageA(p) + p.num.tileB(s.BN, s.BK) + p.num.scalesA(s.BM, s.BK)
+	bytes := s.stageA(p) + p.num.tileB(s.BN, s.BK)
+	if p.scalesA != nil {
+		bytes += p.num.scalesA(s.BM, s.BK)
+	}
+	return bytes
 }
 
 // stagingRow is the row length, in floats, of the accumulator tile in shared memory: padded by 32 bytes so that the rows

@@ -155,8 +155,9 @@ func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
 	require.Equal(t, once(t, small(t, "policy"), Options{Precision: "fp16", Targets: opt.Targets}).Program.Weights, slow.Program.Weights)
 }
 
-// TestNoLayerGoesDownThatBecomesSlower: within a budget, on a machine with a slow L2 (on GB10 the small policy stays in fp16), policy in nvfp4 is faster than in fp16, since its layers have the
-// formats that their kernels are fastest in; with 4 bits forced in every layer, it is slower, and where a few may have 8, less so.
+// TestNoLayerGoesDownThatBecomesSlower: within a budget, on a machine with a slow L2 (on GB10 the small policy stays in fp16), policy in nvfp4 is faster
+// than in fp16, and than with 4 bits forced in every layer, or in all but a few that have 8, since its layers have the formats that their kernels
+// are fastest in.
 func TestNoLayerGoesDownThatBecomesSlower(t *testing.T) {
 	of := func(o Options) *Result {
 		o.Precision, o.Machine = "nvfp4", slowL2
@@ -171,9 +172,9 @@ func TestNoLayerGoesDownThatBecomesSlower(t *testing.T) {
 		return p.Total.US
 	}
 	t.Logf("fp16 %.2f µs, forced %.2f, forced for size %.2f, within the budget %.2f", us(half), us(few), us(slow), us(r))
-	require.Greater(t, us(slow), us(half))
-	require.Less(t, us(few), us(slow))
 	require.Less(t, us(r), us(half))
+	require.Less(t, us(r), us(few))
+	require.Less(t, us(r), us(slow))
 	for _, l := range r.Accuracy.Layers {
 		if l.Precision == "fp16" || strings.HasPrefix(l.Precision, "fp8") {
 			require.NotEmpty(t, l.Why, l.Name)

@@ -18,15 +18,16 @@ func (b *builder) joined() {
 	if a := first.Region.Anchor(); a != nil && first.IsFamily(ir.FamilyContraction) {
 		product = (a.Op.Name == "MatMul" || a.Op.Name == "Conv") && len(shape) > 1 || a.Op.Name == "Attention" && len(shape) == 3
 	}
-	if !rows && !product && (!first.IsFamily(ir.FamilyWindow) || len(shape) != 4) || len(first.Outputs) != 1 || b.below(3) == 0 {
+	if !rows && !product && (!first.IsFamily(ir.FamilyWindow) || len(shape) != 4) || len(first.Region.Results) != 1 || b.below(3) == 0 {
 		return
 	}
-	if product && len(shape) == 4 && b.oneIn(2) {
+	blocks := first.Region.Results[0].Block > 0
+	if product && len(shape) == 4 && !blocks && b.oneIn(2) {
 		b.inverted(first, shape)
 		return
 	}
 	inputs, second, kept := len(b.g.Inputs), b.another(), false
-	if rows || product || b.oneIn(2) {
+	if rows || product || blocks || b.oneIn(2) {
 		second.finish([]*ir.Value{second.multiplied(first, shape)})
 	} else {
 		attrs, window, fits := b.windowOver(shape, 1)
@@ -189,9 +190,12 @@ func (b *builder) another() *builder {
 	return &c
 }
 
-// reads makes the only result of another region, of that shape, an operand.
+// reads makes the only result of another region, of that shape, an operand, with its scales if it lies in blocks.
 func (b *builder) reads(n *ir.Node, shape []int) *ir.Value {
 	s := n.Region.Results[0]
+	if s.Block > 0 {
+		b.extra[len(b.inputs)] = append(b.extra[len(b.inputs)], n.Outputs[1])
+	}
 	b.inputs = append(b.inputs, n.Outputs[0])
 	b.r.Operands = append(b.r.Operands, ir.Operand{Stacked: b.r.Members > 0, Storage: s})
 	return b.body.AddInput("image", ir.T(n.Region.Body.Outputs[0].Type.DType, slices.Clone(shape)...))
@@ -234,7 +238,7 @@ func (b *builder) multiplied(first *ir.Node, shape []int) *ir.Value {
 		o := &b.r.Operands[0]
 		o.Read = ir.Storage{DType: ir.Float8E4M3FN, Scale: 0x1p-6}
 	}
-	if first.Region.Members > 0 && b.oneIn(3) || b.oneIn(6) { // variable weights
+	if a != ir.Float4E2M1 && (first.Region.Members > 0 && b.oneIn(3) || b.oneIn(6)) { // variable weights
 		w := b.operand(how{storage: ir.Storage{DType: pick(b.tape, a, ir.Float16)}, stacked: b.stacked(), size: 1 / math.Sqrt(float64(k))}, k, n)
 		return b.epilogue(b.add("MatMul", nil, x, w), n, -1)
 	}

@@ -265,6 +265,9 @@ func TestRandomRegions(t *testing.T) {
 				families["products behind products in one kernel"]++
 			}
 		}
+		if parts := c.Region().Parts(); r.fallback == nil && len(parts) > 1 && len(parts[0].Outputs)+len(parts[len(parts)-2].Outputs) > 2 && parts[len(parts)-1].IsFamily(ir.FamilyContraction) {
+			families[fmt.Sprintf("blocks of a %s in one kernel, %d regions", parts[len(parts)-2].Region.Family, len(parts))]++
+		}
 		if r.fallback != nil {
 			fallbacks[r.fallback.Error()]++
 		}
