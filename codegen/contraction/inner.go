@@ -23,7 +23,7 @@ import (
 // columns lie packed, chunk of K behind chunk of K. Its schedule says how many rows (BM), columns (BN) and K (BK) these have, and how the
 // block's warps share them.
 type inner struct {
-	p    *problem // in normal form; its own prologue, if it has one, computes the rows
+	p    *problem // in normal form; its own producer, if it has one, computes the rows
 	pl   *plan
 	to   ir.DType // type of the results in shared memory
 	held held     // constants that a stage has

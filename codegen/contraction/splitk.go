@@ -62,6 +62,6 @@ func (s Schedule) quads(p *problem) (groups, fours int) {
 	return p.group() * 4, 16
 }
 
-// wholeSectors reports whether warps write whole sectors of partial sums: behind a prologue, which is computed again for every tile along N, blocks
+// wholeSectors reports whether warps write whole sectors of partial sums: behind a producer, which is computed again for every tile along N, blocks
 // have few rows and many columns.
 func (p *problem) wholeSectors() bool { return p.producer != nil }

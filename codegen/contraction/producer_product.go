@@ -12,7 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// product is a prologue that is a product too: the hidden units of a perceptron are its columns, and K of the second product. A block has
+// product is a producer that is a product too: the hidden units of a perceptron are its columns, and K of the second product. A block has
 // all of its rows of the first product's A in shared memory, behind the stages; a stage holds the weights of a chunk of hidden units in front of those
 // by which they are multiplied. Behind the rows lies the tile of A, the only one.
 type product struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// heads is a prologue that is an attention, whose heads lie beside each other in the rows of A: it brings a block those that are in its
+// heads is a producer that is an attention, whose heads lie beside each other in the rows of A: it brings a block those that are in its
 // chunks of K. Teams of warps compute a head each at a time, with all of its keys in shared memory, and write it to the tiles of A behind the
 // stages. While they do, the next heads are on their way. Where they are not as many as teams want, some teams wait.
 type heads struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// rows is a prologue whose rows are normalised: several lanes of a warp compute a row, all columns that the block multiplies. They lie
+// rows is a producer whose rows are normalised: several lanes of a warp compute a row, all columns that the block multiplies. They lie
 // behind the stages, a tile for every chunk, before the first one is multiplied.
 type rows struct {
 	p      *problem

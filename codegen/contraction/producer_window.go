@@ -16,7 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// slide is a prologue that is a depthwise convolution: rows of A are its pixels, columns its channels. A block's rows are a rectangle of
+// slide is a producer that is a depthwise convolution: rows of A are its pixels, columns its channels. A block's rows are a rectangle of
 // pixels. A stage holds the part of the image that a chunk's windows cover, as it lies in memory, and their weights; before a chunk is
 // multiplied, threads slide the windows over that and write its tile of A, the only one, behind the stages. Where the image is what another
 // contraction makes of pixels, a stage holds the weights of that instead.
