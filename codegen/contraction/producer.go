@@ -34,6 +34,7 @@ type traits struct {
 	// schedules are all that such a kernel can have; nil: those of any contraction.
 	schedules func() []Schedule
 	ahead     bool // all tiles are made before the main loop, and are all that lies behind the stages
+	cold      bool // some of the kernel's weights will come from DRAM, whose latency few stages do not hide
 }
 
 // tileShape is what a block has of A.
@@ -79,7 +80,7 @@ func (p *problem) emission(g *gen) emission {
 	return p.producer.emit(g)
 }
 
-// shape is what a block has of A; of a schedule that cannot be, nothing.
+// shape is what a block has of A; of a schedule that cannot be, it says nothing.
 func (p *problem) shape(s Schedule) tileShape {
 	if p.producer == nil {
 		return tileShape{tilesM: ceilDiv(p.m, s.BM), stage: p.num.tileA(s.BM, s.BK)}
@@ -209,14 +210,14 @@ func (g *gen) addresses(tileA, stage num) (a, b num) {
 }
 
 // microseconds is the time by which schedules are compared: of a chain with weights in L2, as it is compared with launches for its parts, and with
-// what its last blocks read alone. Of two products' weights some will come from DRAM, whose latency few stages do not hide.
+// what its last blocks read alone.
 func (p *problem) microseconds(w *cost.Work, m *cost.Machine) float64 {
 	if p.producer == nil {
 		return m.Estimate(w).US
 	}
 	warm := *w
 	warm.DRAMBytes = 0
-	if _, ok := p.producer.(*product); ok {
+	if p.traits.cold {
 		warm.DRAMBytes = 1
 	}
 	return m.Estimate(&warm).US + m.Alone(w)

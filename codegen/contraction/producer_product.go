@@ -42,7 +42,7 @@ func newProduct(p *problem, parts []*ir.Node, t *target.Target) (producer, error
 }
 
 func (d *product) traits() traits {
-	t := traits{stem: stem(d.p), macs: d.p.macs()}
+	t := traits{stem: stem(d.p), macs: d.p.macs(), cold: true}
 	if d.outer.num.tensor() {
 		t.schedules = func() []Schedule { return perceptrons(d.outer) }
 	}

@@ -21,7 +21,7 @@ type rows struct {
 	p      *problem
 	region *ir.Node // with its storage spelled out
 
-	vector int // neighbours that a lane computes: where A is in blocks, one
+	vector int // neighbours that a lane computes: where A is in blocks, those of a block
 	value  *expr.Expr
 	stored ir.DType
 	blocks *ir.Node // BlockQuantize of the value; nil: A is not in blocks
