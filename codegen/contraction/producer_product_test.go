@@ -1,7 +1,6 @@
 package contraction
 
 import (
-	"fmt"
 	"maps"
 	"testing"
 
@@ -70,24 +69,7 @@ func TestProductsInFrontOfAProductEqualTheReference(t *testing.T) {
 		{m: 25, c: 128, k: 512, n: 128, op: "Gelu", x: e2m1, w: e2m1, a: e2m1, weights: e2m1, residual: true, norm: true},
 		{m: 33, c: 80, k: 208, n: 40, op: "Silu", x: f16, w: e4m3, a: e2m1, weights: e2m1, gated: true, members: 2},
 	} {
-		for _, target := range []string{"sm_121", "sm_90", "sm_80"} {
-			t.Run(fmt.Sprintf("%s %+v", target, c), func(t *testing.T) {
-				if c.a == e4m3 && target == "sm_80" {
-					t.Skip("stores no e4m3")
-				}
-				b := c.region(t)
-				ctx := kerneltest.Target(t, target)
-				if !ctx.Target.Multiplies(c.a.String()) {
-					_, err := Family.Lower(b.Node, ctx)
-					require.ErrorContains(t, err, "does not multiply e2m1")
-					return
-				}
-				spec := b.Check(Family.Lower, ctx)
-				require.Equal(t, ir.FamilyChain, spec.Family)
-				t.Log(spec.Schedule, spec.Grid, spec.Shared)
-				kerneltest.Assemble(t, spec, ctx.Target)
-			})
-		}
+		onTargets(t, c, c.a, c.region)
 	}
 }
 
