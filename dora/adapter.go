@@ -53,6 +53,11 @@ func (a *Adapter) passes() []passes.Adapter {
 	return out
 }
 
+// adapted is what passes are told of adapters and their base.
+func adapted(precision string, adapters []passes.Adapter, base passes.Base) *passes.Context {
+	return &passes.Context{Precision: precision, InsertDoRAOptions: passes.InsertDoRAOptions{Adapters: adapters}, QuantiseBaseOptions: passes.QuantiseBaseOptions{Base: base}}
+}
+
 // file is the adapter as its file has it.
 func (a *Adapter) file() *adapterfile.File {
 	f := &adapterfile.File{Base: a.Base, FullNorm: a.FullNorm, Labels: a.Labels}

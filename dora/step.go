@@ -200,7 +200,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 	}
 	g.Name = name
 	e.Parts = []compile.Part{{Graph: g, Precision: opt.Precision, Wide: OutputLoss}}
-	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Base}
+	ctx := adapted(opt.Precision, s.Adapter.passes(), s.base.Base)
 	run, own := []string{"insert-dora", "quantise-base"}, g.Outputs
 	if name != EntryRun {
 		if err := s.addLoss(g, opt); err != nil {
@@ -274,7 +274,7 @@ func (s *Step) prepare(m *Model, e *compile.Entry, from string, opt *StepOptions
 		return err
 	}
 	g.Name = EntryPrepare
-	ctx := &passes.Context{Precision: opt.Precision, Adapters: s.Adapter.passes(), Base: s.base.Base}
+	ctx := adapted(opt.Precision, s.Adapter.passes(), s.base.Base)
 	if err := passes.Run(ctx, g, []string{"insert-dora", "quantise-base"}, nil); err != nil {
 		return err
 	}

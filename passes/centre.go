@@ -37,6 +37,9 @@ var _ = register(Pass{
 	},
 })
 
+// CentreOptions hold what is subtracted from values, by name: a number for each channel, members one after another.
+type CentreOptions struct{ Means map[string][]float64 }
+
 // centring moves one value between regions by a constant for each channel, its last dimension: the region that computes it
 // subtracts the constant, and those that read it add it again. A layer that multiplies it adds W·constant to its bias,
 // which costs nothing and is exact, where W is rounded otherwise.

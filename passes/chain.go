@@ -20,6 +20,15 @@ var _ = register(Pass{
 	Run:   chain,
 })
 
+// ChainOptions say which regions become one kernel.
+type ChainOptions struct {
+	// Chained is how many microseconds less the kernel of a chain is predicted to take than those of its regions. No chain is made where it is
+	// nil.
+	Chained func(n *ir.Node) float64
+	// Apart names regions that stay launches of their own.
+	Apart []string
+}
+
 // chain joins pairs of windows, as the two depthwise convolutions of a RepMixer block, what a contraction multiplies with the contraction, and loops.
 // What the first of two windows or of loops computes may have other readers: it is then a result of the chain too. It runs behind all passes that look into
 // regions, so that calibration, storage and traces know regions of one anchor only. Where a region could be in several chains, the one that saves most

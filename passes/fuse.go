@@ -15,6 +15,11 @@ var _ = register(Pass{
 	Run: fuse,
 })
 
+// FuseOptions are for programs with adapters, which train: contractions may have several results, cheap values are computed again for each
+// reader, elementwise loops that read one value share a kernel, and so do the products of a layer and its adapter. Other programs would gain
+// by the first alone, in precision file (docs/measurements.md, "What a run would have of a step's fusions").
+type FuseOptions struct{ Siblings bool }
+
 // fuse wraps every node into a Region, in as few regions as the contract in docs/architecture.md ("Regions") allows:
 //
 //	fuse_prepare.go   rewrites that let more nodes share a region

@@ -95,7 +95,7 @@ func TestLoopsThatReadOneValueAreOneKernel(t *testing.T) {
 	want := evaluated(t, build(), in)
 	for siblings, regions := range map[bool]int{false: 4, true: 3} {
 		g := build()
-		require.NoError(t, Run(&Context{Precision: "fp32", Siblings: siblings}, g, []string{"fuse", "views"}, nil))
+		require.NoError(t, Run(&Context{Precision: "fp32", FuseOptions: FuseOptions{Siblings: siblings}}, g, []string{"fuse", "views"}, nil))
 		require.Len(t, g.Nodes, regions, "%v:\n%v", siblings, g)
 		got := evaluated(t, g, in)
 		for name := range want {

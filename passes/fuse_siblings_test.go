@@ -17,7 +17,7 @@ func fusedSiblings(t *testing.T, text string) int {
 	g, err := ir.Parse(text)
 	require.NoError(t, err)
 	before := g.Clone()
-	require.NoError(t, Run(&Context{Precision: precision.FP32, Siblings: true}, g, []string{"fuse", "views"}, nil))
+	require.NoError(t, Run(&Context{Precision: precision.FP32, FuseOptions: FuseOptions{Siblings: true}}, g, []string{"fuse", "views"}, nil))
 	requireContract(t, g)
 	requireSameOutputs(t, before, g, 1e-9)
 	return launches(g)

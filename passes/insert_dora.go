@@ -62,6 +62,9 @@ var _ = register(Pass{
 	},
 })
 
+// InsertDoRAOptions say what insert-dora puts in.
+type InsertDoRAOptions struct{ Adapters []Adapter }
+
 // FileName is the name in the file of a constant that import made of an initializer.
 func FileName(v *ir.Value) string { return strings.SplitN(v.Name, "~", 2)[0] }
 

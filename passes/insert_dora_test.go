@@ -18,7 +18,7 @@ func adapted(t *testing.T, g *ir.Graph, a Adapter, losses ...string) *ir.Graph {
 	t.Helper()
 	before := len(g.Inputs)
 	a.Name, a.Weight = "fc", "w"
-	ctx := &Context{Adapters: []Adapter{a}, Losses: losses}
+	ctx := &Context{InsertDoRAOptions: InsertDoRAOptions{Adapters: []Adapter{a}}, DifferentiateOptions: DifferentiateOptions{Losses: losses}}
 	require.NoError(t, table["insert-dora"].Run(ctx, g))
 	require.NoError(t, g.Verify())
 	for _, v := range g.Inputs[before:] {
@@ -228,7 +228,7 @@ func TestWhatTakesNoAdapter(t *testing.T) {
 		if c.a.Weight == "" {
 			c.a.Weight = "w"
 		}
-		err = table["insert-dora"].Run(&Context{Adapters: []Adapter{c.a}}, g)
+		err = table["insert-dora"].Run(&Context{InsertDoRAOptions: InsertDoRAOptions{Adapters: []Adapter{c.a}}}, g)
 		assert.ErrorContains(t, err, c.want)
 	}
 	g := ir.NewGraph("g")
@@ -241,7 +241,7 @@ func TestWhatTakesNoAdapter(t *testing.T) {
 		{[]string{"z"}, nil, `loss: no output "z": the graph has ["x"]`}, {[]string{"x"}, []string{"y"}, `variable: no input "y"`},
 		{[]string{"x"}, []string{"x"}, "%x is f32[2]: a loss is one number"},
 	} {
-		err := table["differentiate"].Run(&Context{Losses: c.losses, Variables: c.variables}, g)
+		err := table["differentiate"].Run(&Context{DifferentiateOptions: DifferentiateOptions{Losses: c.losses, Variables: c.variables}}, g)
 		assert.ErrorContains(t, err, c.want)
 	}
 }

@@ -107,7 +107,7 @@ func TestActivationsTravelAsBlocks(t *testing.T) {
 		}
 	}
 	in := randomInputs(g, 3)
-	require.NoError(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, Quantisation: plan}, g))
+	require.NoError(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, NarrowOptions: NarrowOptions{Quantisation: plan}}, g))
 	require.NoError(t, g.Verify())
 	quantised, joined := 0, 0
 	for _, n := range g.Nodes {
@@ -138,7 +138,7 @@ func TestBlocksNeedATargetAndNarrowWeights(t *testing.T) {
 	g := wideTowers(t)
 	plan, _ := planBlocks(t, g)
 	half := g.Clone()
-	require.NoError(t, narrow(&Context{Target: sm90, Precision: precision.NVFP4, Quantisation: plan}, half))
+	require.NoError(t, narrow(&Context{Target: sm90, Precision: precision.NVFP4, NarrowOptions: NarrowOptions{Quantisation: plan}}, half))
 	for _, n := range half.Nodes {
 		for _, s := range n.Region.Results {
 			require.Zero(t, s.Block)
@@ -148,7 +148,7 @@ func TestBlocksNeedATargetAndNarrowWeights(t *testing.T) {
 		x := s.Node.Inputs[s.X]
 		if plan.Values[x.Name].Block > 0 {
 			delete(plan.Layers, s.Name())
-			require.ErrorContains(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, Quantisation: plan}, g), "whose weights are not in blocks")
+			require.ErrorContains(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, NarrowOptions: NarrowOptions{Quantisation: plan}}, g), "whose weights are not in blocks")
 			return
 		}
 	}

@@ -20,6 +20,9 @@ var _ = register(Pass{
 	Run:       quantiseBase,
 })
 
+// QuantiseBaseOptions say what frozen weights are stored as.
+type QuantiseBaseOptions struct{ Base Base }
+
 // Base says how frozen weights are stored.
 type Base struct {
 	precision.Operand                        // its zero value: they are left alone

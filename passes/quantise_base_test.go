@@ -97,7 +97,7 @@ func TestALayerComputesWithItsRoundedWeight(t *testing.T) {
 					}
 				}
 			}
-			require.NoError(t, quantiseBase(&Context{Base: Base{Operand: to}}, g))
+			require.NoError(t, quantiseBase(&Context{QuantiseBaseOptions: QuantiseBaseOptions{Base: Base{Operand: to}}}, g))
 			require.NoError(t, g.Verify())
 			requireSameOutputs(t, want, g, 1e-7)
 		}

@@ -73,7 +73,7 @@ func TestQuantisedWeightsMeanWhatTheyStandFor(t *testing.T) {
 				w := exact[s.Name()]
 				s.Node.Inputs[s.Weight] = reference.Constant("w", ir.FromFloats(ir.Type{DType: ir.Float32, Shape: w.Shape}, w.Floats()))
 			}
-			require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: &Quantisation{Layers: layers}}, g))
+			require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: &Quantisation{Layers: layers}}}, g))
 			require.NoError(t, g.Verify())
 			in := randomInputs(g, 3)
 			got, want := evaluateAll(t, g, in), evaluateAll(t, reference, in)
@@ -90,7 +90,7 @@ func TestReplacedWeightsAreNotRounded(t *testing.T) {
 	first, second := sites[0].Weights().Const, sites[1].Weights().Const
 	second.Data[3] = 0x7f // an f32 beyond f16
 	halved := map[*ir.Tensor]*ir.Tensor{}
-	require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: &Quantisation{Layers: layers}, Halved: halved}, g))
+	require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: &Quantisation{Layers: layers}, Halved: halved}}, g))
 	require.NoError(t, g.Verify())
 	require.Contains(t, halved, first, "weights that stay in 16 bits")
 	require.NotContains(t, halved, second)
@@ -107,7 +107,7 @@ func TestCorrectionsAreAdded(t *testing.T) {
 		}
 		layers[s.Name()] = l
 	}
-	require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: &Quantisation{Layers: layers}}, g))
+	require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: &Quantisation{Layers: layers}}}, g))
 	in := randomInputs(g, 3)
 	for _, s := range Sites(reference) {
 		addBehind(t, reference, s, layers[s.Name()].Bias)
@@ -130,7 +130,7 @@ func TestCorrectionsJoinABias(t *testing.T) {
 	for i := range l.Bias {
 		l.Bias[i] = float64(i) / 16
 	}
-	require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: &Quantisation{Layers: map[string]Layer{sites[0].Name(): l}}}, g))
+	require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: &Quantisation{Layers: map[string]Layer{sites[0].Name(): l}}}}, g))
 	require.Len(t, Sites(g)[0].Node.Inputs, inputs)
 }
 
@@ -191,7 +191,7 @@ func TestActivationsTravelAsOneByte(t *testing.T) {
 			}
 			sites++
 		}
-		require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: plan}, g))
+		require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: plan}}, g))
 		require.NoError(t, g.Verify())
 		bytes := 0
 		for _, n := range g.Nodes {
@@ -236,7 +236,7 @@ func TestAConvOfOneOutputChannelIsNotDepthwise(t *testing.T) {
 		}
 		require.NotNil(t, read.Def)
 		plan := &Quantisation{Values: map[string]ir.Storage{read.Name: {DType: ir.Float8E4M3FN, Scale: 1.0 / 64}}}
-		require.NoError(t, narrow(&Context{Precision: precision.FP8, Quantisation: plan}, g), "%+v", c)
+		require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: plan}}, g), "%+v", c)
 		require.NoError(t, g.Verify())
 		require.True(t, slices.ContainsFunc(g.Nodes, func(n *ir.Node) bool { return n.Outputs[0].Type.DType == ir.Float8E4M3FN }))
 		require.LessOrEqual(t, relativeL2(evaluateAll(t, g, in)[0].Floats(), want), 0.1, "%+v", c)

@@ -24,6 +24,14 @@ var _ = register(Pass{
 	Run:   rematerialise,
 })
 
+// RematerialiseOptions bound memory.
+type RematerialiseOptions struct {
+	// Memory bounds the bytes that values between regions take at a time; 0: not.
+	Memory int
+	// Recomputed is filled with what is computed again.
+	Recomputed []Recomputed
+}
+
 // Recomputed is a region that rematerialise computes again.
 type Recomputed struct {
 	Region string

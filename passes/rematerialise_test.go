@@ -37,7 +37,7 @@ func withGradients(t *testing.T, seed uint64, in string) *ir.Graph {
 		loss.Name = "loss"
 		g.Outputs = []*ir.Value{loss}
 	}))
-	require.NoError(t, Run(&Context{Precision: in, Losses: []string{"loss"}, Variables: variables}, g, nil, nil))
+	require.NoError(t, Run(&Context{Precision: in, DifferentiateOptions: DifferentiateOptions{Losses: []string{"loss"}, Variables: variables}}, g, nil, nil))
 	return g
 }
 
@@ -54,8 +54,8 @@ func TestRandomGradientsFitTheirBudget(t *testing.T) {
 			inputs := randomInputs(g, seed)
 			want := evaluateWith(t, g, inputs, ir.EvalOptions{Round: true})
 			fits := func(budget int) *OverBudgetError {
-				h, again, twice := g.Clone(), g.Clone(), &Context{Memory: budget}
-				ctx := &Context{Memory: budget}
+				h, again, twice := g.Clone(), g.Clone(), &Context{RematerialiseOptions: RematerialiseOptions{Memory: budget}}
+				ctx := &Context{RematerialiseOptions: RematerialiseOptions{Memory: budget}}
 				err := Run(ctx, h, []string{"rematerialise"}, nil)
 				if over := (*OverBudgetError)(nil); errors.As(err, &over) {
 					require.Empty(t, g.Diff(h), "a graph that does not fit is left alone")

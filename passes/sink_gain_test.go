@@ -23,7 +23,7 @@ func TestGainsSinkInGradients(t *testing.T) {
 	loss := b.op("ReduceSum", ir.Attrs{"axes": []int{0, 1, 2, 3}}, b.op("Mul", nil, y, y))
 	loss.Name = "loss"
 	g := b.output(loss)
-	ctx := &Context{Precision: precision.FP32, Losses: []string{"loss"}}
+	ctx := &Context{Precision: precision.FP32, DifferentiateOptions: DifferentiateOptions{Losses: []string{"loss"}}}
 	for _, name := range []string{"first", "second"} {
 		a := Adapter{Name: name, Weight: name, Kind: DoRA, Rank: 2, Scale: .5}
 		ctx.Adapters = append(ctx.Adapters, a)

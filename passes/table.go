@@ -27,42 +27,21 @@ type Pass struct {
 	Tolerance float64
 }
 
-// Context tells passes about the compilation.
+// Context is what passes are told of the compilation, and their options.
 type Context struct {
 	Target    *target.Target
 	Precision string // of internal/precision
-	// Quantisation is what narrow stores in 8 and 4 bits; nil: nothing.
-	Quantisation *Quantisation
-	// Greatest is the greatest magnitude of each float input in the data that formats are calibrated on, by name.
-	Greatest map[string]float64
-	// Siblings is for programs with adapters, which train: fuse lets contractions have several results, computes cheap values again for
-	// each reader, makes one kernel of elementwise loops that read one value, and one product of a layer's and its adapter's. Other
-	// programs would gain by the first alone, in precision file (docs/measurements.md, "What a run would have of a step's fusions").
-	Siblings bool
-	// Adapters is what insert-dora puts in.
-	Adapters []Adapter
-	// Base is what quantise-base stores frozen weights as.
-	Base Base
-	// Wide is the name of nodes, as of a loss, whose operands and results narrow leaves f32 where no anchor multiplies them; "": none.
-	Wide string
-	// Losses and Variables name the outputs of one number whose sum differentiate differentiates, and the inputs by which.
-	Losses, Variables []string
-	// Memory bounds the bytes that values between regions take at a time; 0: not. Recomputed is filled by rematerialise.
-	Memory     int
-	Recomputed []Recomputed
-	// Means is what centre subtracts from values, by name: a number for each channel, members one after another.
-	Means map[string][]float64
-	// Was is filled by narrow unless it is nil: the name that a value had before it was stored, by the name that it has then.
-	Was map[string]string
-	// Halved is filled by narrow unless it is nil: weights in 16 bits, by those that they were made of. Graphs that share weights may
-	// share it in one precision, so that these are rounded once.
-	Halved map[*ir.Tensor]*ir.Tensor
-	// Chained is how many microseconds less the kernel of a chain is predicted to take than those of its regions: chain asks it, and makes no
-	// chain where it is nil. Regions of a name in Apart stay launches of their own.
-	Chained func(n *ir.Node) float64
-	Apart   []string
-	// F32Inputs and F32Outputs make inputs and outputs of the graph f32 where the file has f16 or bf16.
-	F32Inputs, F32Outputs bool
+
+	WidenOptions
+	InsertDoRAOptions
+	QuantiseBaseOptions
+	DifferentiateOptions
+	SplitImageOptions
+	FuseOptions
+	CentreOptions
+	NarrowOptions
+	ChainOptions
+	RematerialiseOptions
 
 	quantisedFile bool // the file has quantised layers
 }

@@ -103,10 +103,10 @@ func joins(n *ir.Node) float64 {
 
 // textContext is what the passes of text are told: what data say of values of these names is for the passes that ask.
 func textContext(pass string) *Context {
-	c := &Context{Precision: precision.FP16, Memory: 1024,
-		Adapters: []Adapter{{Name: "fc", Weight: "w", Kind: DoRA, Rank: 1, Scale: 2}}, Losses: []string{"loss"}, Variables: []string{"w"},
-		Greatest: map[string]float64{"image": 1},
-		Means:    map[string][]float64{"centred": {1, -2}, "centreds": {1, -2, 3, .5}, "second": {.25, 4}}}
+	c := &Context{Precision: precision.FP16, RematerialiseOptions: RematerialiseOptions{Memory: 1024},
+		InsertDoRAOptions: InsertDoRAOptions{Adapters: []Adapter{{Name: "fc", Weight: "w", Kind: DoRA, Rank: 1, Scale: 2}}}, DifferentiateOptions: DifferentiateOptions{Losses: []string{"loss"}, Variables: []string{"w"}},
+		SplitImageOptions: SplitImageOptions{Greatest: map[string]float64{"image": 1}},
+		CentreOptions:     CentreOptions{Means: map[string][]float64{"centred": {1, -2}, "centreds": {1, -2, 3, .5}, "second": {.25, 4}}}}
 	c.Siblings = pass == "sooner"
 	c.Chained, c.Apart = joins, []string{"apart"}
 	if pass == "quantise-base" {

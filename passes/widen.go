@@ -15,6 +15,9 @@ var _ = register(Pass{
 	Run:     widen,
 })
 
+// WidenOptions make inputs and outputs of the graph f32 where the file has f16 or bf16.
+type WidenOptions struct{ F32Inputs, F32Outputs bool }
+
 // isNarrow reports whether d is a float that widen makes f32. Eight-bit and smaller floats stay: conversions to them are
 // what a quantised file means, not how its author saved memory.
 func isNarrow(d ir.DType) bool { return d == ir.Float16 || d == ir.BFloat16 }

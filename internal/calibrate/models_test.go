@@ -46,7 +46,7 @@ func finish(t testing.TB, g *ir.Graph, q *passes.Quantisation) *ir.Graph {
 	c := g.Clone()
 	sm121, err := target.Lookup("sm_121")
 	require.NoError(t, err)
-	require.NoError(t, passes.Run(&passes.Context{Precision: precision.FP8, Quantisation: q, Target: sm121}, c, []string{"narrow"}, nil))
+	require.NoError(t, passes.Run(&passes.Context{Precision: precision.FP8, NarrowOptions: passes.NarrowOptions{Quantisation: q}, Target: sm121}, c, []string{"narrow"}, nil))
 	return c
 }
 

@@ -124,7 +124,7 @@ func rematerialised(entries []codegen.Entry, t *target.Target, budget int) ([]co
 	for i := range entries {
 		e := &entries[i]
 		e.Graph = e.Graph.Clone()
-		pc := &passes.Context{Target: t, Memory: budget}
+		pc := &passes.Context{Target: t, RematerialiseOptions: passes.RematerialiseOptions{Memory: budget}}
 		if err := passes.Run(pc, e.Graph, []string{"rematerialise"}, nil); err != nil {
 			return nil, nil, fmt.Errorf("entry %s: %w", e.Name, err)
 		}

@@ -184,7 +184,7 @@ func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (
 	if err != nil {
 		return err
 	}
-	if err := passes.Run(&passes.Context{Target: t, Precision: opt.Precision, F32Outputs: true}, g, s.fuse, nil); err != nil {
+	if err := passes.Run(&passes.Context{Target: t, Precision: opt.Precision, WidenOptions: passes.WidenOptions{F32Outputs: true}}, g, s.fuse, nil); err != nil {
 		return err
 	}
 	e, err := newNative(t)

@@ -93,7 +93,7 @@ func TestTheReferenceIsTakenFromTheWalk(t *testing.T) {
 	y.few = 0
 	s, err := opt.stages()
 	require.NoError(t, err)
-	regions, pc := g.Clone(), passes.Context{Target: target.Default(), Precision: opt.Precision, Greatest: y.greatest()}
+	regions, pc := g.Clone(), passes.Context{Target: target.Default(), Precision: opt.Precision, SplitImageOptions: passes.SplitImageOptions{Greatest: y.greatest()}}
 	require.NoError(t, passes.Run(&pc, regions, s.fuse, nil))
 	require.Equal(t, ir.Float16, regions.Outputs[0].Type.DType)
 	require.NoError(t, wideOutputs(regions).Verify())
