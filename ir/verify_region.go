@@ -22,7 +22,7 @@ var contracts = map[string]func(r *Region) error{
 	FamilyChain:       (*Region).chainContract,
 }
 
-// contract checks what kernels rely on beyond types (docs/architecture.md, "Regions"): what a body of each family may hold,
+// contract checks what kernels rely on beyond types (docs/design/regions.md): what a body of each family may hold,
 // and which operands and results may be stored how.
 func (n *Node) contract() error {
 	if len(n.Inputs) == 0 {

@@ -20,7 +20,7 @@ var _ = register(Pass{
 // by the first alone, in precision file (docs/measurements.md, "What a run would have of a step's fusions").
 type FuseOptions struct{ Siblings bool }
 
-// fuse wraps every node into a Region, in as few regions as the contract in docs/architecture.md ("Regions") allows:
+// fuse wraps every node into a Region, in as few regions as the contract in docs/design/regions.md allows:
 //
 //	fuse_prepare.go   rewrites that let more nodes share a region
 //	fuse.go           groups of nodes: contractions and windows

@@ -11,7 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// requireContract holds a final graph against what docs/architecture.md ("Regions") says beyond what the verifier checks of
+// requireContract holds a final graph against what docs/design/regions.md says beyond what the verifier checks of
 // each region: everything is a region, whose inputs are distinct, and what a Concat places a kernel can write.
 func requireContract(t testing.TB, g *ir.Graph) {
 	t.Helper()

@@ -446,20 +446,6 @@ func TestFlagsOfTheGuide(t *testing.T) {
 	}
 }
 
-// TestLinksLeadSomewhere follows links between documents.
-func TestLinksLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
-	for _, page := range append(slices.Clone(pages), "../results.md") {
-		raw, err := os.ReadFile(page)
-		require.NoError(t, err)
-		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(raw), ""), -1) {
-			if !strings.Contains(m[1], "://") {
-				require.FileExists(t, filepath.Join(filepath.Dir(page), m[1]), page)
-			}
-		}
-	}
-}
-
 // TestTheReadmeSaysHowLargeTheProgramIs: on x86-64, to a tenth.
 func TestTheReadmeSaysHowLargeTheProgramIs(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")

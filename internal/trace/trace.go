@@ -173,7 +173,7 @@ func Definitions() map[string]string {
 	return map[string]string{
 		"rel_l2":     "‖output − exact‖ / ‖exact‖, where exact is the file's value: the graph of regions before any rounding, in float64, from the same inputs of the model",
 		"own_rel_l2": "‖output − f(inputs)‖ / ‖exact‖, where f is the region without any rounding, in float64, on the inputs that the launch had: what the region adds itself by rounding weights, activations and results, or by a fault",
-		"bad":        "an element is outside of what rounding (f32 sums in any order, the types in which operands are read and results stored) can make of the inputs that the launch had (docs/architecture.md, internal/roundoff); or an input is not what the region in front had computed",
+		"bad":        "an element is outside of what rounding (f32 sums in any order, the types in which operands are read and results stored) can make of the inputs that the launch had (docs/design/regions.md, internal/roundoff); or an input is not what the region in front had computed",
 		"apart":      fmt.Sprintf("for operators whose rounding has no bound: relative L2 from the evaluator, which rounds where the region does, on the inputs that the launch had; bad above half a unit in the last place of the stored type, or %.1g if that is more", limit32),
 	}
 }
