@@ -121,7 +121,7 @@ check-tools:
 	@test -n "$$CHROMIUM" || command -v chromium chromium-browser google-chrome headless-shell >/dev/null || echo "skipped: what the page of spark-run --view draws, which needs chromium"
 	@test -x $(VENV)/bin/python || echo "skipped: everything that needs Python (onnx round trips, ONNX Runtime, node cases)"
 	@ls $(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas >/dev/null 2>&1 || test -n "$$PTXAS" || echo "skipped: everything that needs ptxas"
-	@count=$$(cat docs/*.md | grep -c '^> \*\*Stale'); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md and docs/contractions.md (make measurements lists them)"
+	@count=$$(grep -c ', \*\*stale\*\*:$$' docs/measurements.md); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md"
 
 # The onnx package's node cases as directories, for the operators' tests and for spark-run --suite.
 .PHONY: nodecases
@@ -175,10 +175,11 @@ gorgonia: tools
 		CGO_LDFLAGS="'-L$(CUDA12)' -Wl,--unresolved-symbols=ignore-all" LD_LIBRARY_PATH="$(CUDA12)" \
 		$(GO) test -tags gorgonia . ; fi
 
-# The tables of docs/measurements.md and docs/contractions.md, which of them are stale, and the commands that make them.
+# Writes docs/measurements.md from docs/measurements/, and lists stale tables with the commands that make them anew. An entry of
+# index.json whose commit is "now" gets commit, date and digest.
 .PHONY: measurements
 measurements:
-	@$(GO) test ./docs -count=1 -v -run TestMeasurementsAreOfThesePrograms
+	@$(GO) test ./docs -count=1 -v -run TestMeasurements_PageIsOfTheData -update
 
 # Tables that tests of the shared models log: accuracy in fp32 and fp16, and of files that others have quantised.
 .PHONY: measure-accuracy
@@ -186,8 +187,8 @@ measure-accuracy: tools
 	@log=$$($(TESTENV) $(GO) test ./internal/compile -count=1 -v -run 'FullModelsAgainst|QuantisedFiles') || { echo "$$log"; exit 1; }; \
 	echo "$$log" | grep -e SKIP -e 'test.go:[0-9]*: |' | sed 's/^ *[a-z_]*test.go:[0-9]*: //; s/^| \(model\|file\|relative L2\) |/\n&/'
 
-# How good low precision of the trained network is on inputs that chose nothing (docs/measurements.md, "Which inputs chose
-# what"). Run it when all is chosen, and change nothing by what it prints.
+# How good low precision of the trained network is on inputs that chose nothing (testdata/judge/judge.py). Run it when all is
+# chosen, and change nothing by what it prints.
 MODELS ?= ../shared/models
 JUDGE  := $(CACHE)/judge
 .PHONY: judge-precision

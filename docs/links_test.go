@@ -53,9 +53,15 @@ func prose(t *testing.T, page string) string {
 func headings(t *testing.T, page string) (out []string) {
 	raw, err := os.ReadFile(page)
 	require.NoError(t, err)
-	other := regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(raw), -1) {
-		out = append(out, strings.ReplaceAll(other.ReplaceAllString(strings.ToLower(strings.TrimSpace(m[1])), ""), " ", "-"))
+		out = append(out, anchor(m[1]))
 	}
 	return out
+}
+
+var unnamed = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
+
+// anchor is the name that GitHub gives a heading.
+func anchor(heading string) string {
+	return strings.ReplaceAll(unnamed.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), ""), " ", "-")
 }

@@ -3,12 +3,15 @@ package docs_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/format"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -22,72 +25,223 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "mark tables of measurements.md stale whose programs changed, and record new ones")
+var update = flag.Bool("update", false, "write measurements.md from measurements/, and replace the commit now")
 
-// A section of measurements.md with figures says in a quotation, a paragraph of lines that begin with ">", how they were made:
-//
-//	> Made at `040fec8` by `make judge-precision` from `dmonitoring_model fp8` and the code of `internal/cost`; digest `1a2b3c4d`.
-//	> **Stale since 2026-11-22.** Made at … by no command.
-//	> Made on 2026-11-21 by `make bench-compile`.
-//
-// What follows "from" are programs, as internal/compile's test records them, with * for any text, and packages. The digest is of
-// these, so that a change which leaves programs alone makes no figure stale. Times of a machine are made from nothing: they
-// are of their day. In a new line both the commit and the digest are `now`, which -update replaces.
-type provenance struct {
-	section, text string
-	stale         string // since when
-	commands      []string
-	from          []string
-	digest        string
+// A measurement is an entry of measurements/index.json: a table, the command that makes it, and what it shows. The digest is of
+// what the table depends on, so a change that leaves these alone makes no figure stale. An entry made anew has the commit
+// "now": -update replaces it, and sets date and digest.
+type measurement struct {
+	Group      string   `json:"group"`
+	Title      string   `json:"title"`
+	Conclusion string   `json:"conclusion"` // one to three sentences
+	Commands   []string `json:"commands"`
+	Date       string   `json:"date"`
+	Commit     string   `json:"commit,omitempty"`
+	From       []string `json:"from,omitempty"` // programs of internal/compile/testdata/programs.txt, with * for any text, and packages
+	Digest     string   `json:"digest,omitempty"`
+	Table      string   `json:"table"` // measurements/TABLE.csv
+	stale      bool
+}
+
+const (
+	index   = "measurements/index.json"
+	entered = "now" // the commit of an entry that -update completes
+)
+
+// TestMeasurements_PageIsOfTheData compares measurements.md with what the tables of measurements/ and their digests make of it.
+// With -v it lists what is stale.
+func TestMeasurements_PageIsOfTheData(t *testing.T) {
+	recorded, err := os.ReadFile("../internal/compile/testdata/programs.txt")
+	require.NoError(t, err)
+	all, err := measurements(".", strings.Split(strings.TrimSpace(string(recorded)), "\n"))
+	require.NoError(t, err)
+	want, err := page(".", all)
+	require.NoError(t, err)
+	require.LessOrEqual(t, proseWords(want), 2500, "words of measurements.md without tables and commands: shorten conclusions")
+	for _, m := range all {
+		if m.stale {
+			t.Logf("stale: %s: %s", m.Title, strings.Join(m.Commands, "; "))
+		}
+	}
+	if *update {
+		require.NoError(t, os.WriteFile("measurements.md", []byte(want), 0o644))
+		return
+	}
+	have, err := os.ReadFile("measurements.md")
+	require.NoError(t, err)
+	require.Equal(t, want, string(have), "measurements.md differs from measurements/: make measurements writes it")
+}
+
+// measurements reads the index of a directory, checks its entries and finds the stale ones.
+func measurements(dir string, programs []string) ([]*measurement, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, index))
+	if err != nil {
+		return nil, err
+	}
+	var all []*measurement
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&all); err != nil {
+		return nil, fmt.Errorf("%s: %w", index, err)
+	}
+	titles, changed := map[string]bool{}, false
+	for _, m := range all {
+		if err := errors.Join(m.check(), m.compare(programs, &changed)); err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", index, m.Title, err)
+		}
+		if titles[m.Title] {
+			return nil, fmt.Errorf("%s: two entries have the title %q: rename one", index, m.Title)
+		}
+		titles[m.Title] = true
+	}
+	if changed {
+		var out bytes.Buffer
+		e := json.NewEncoder(&out)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "\t")
+		if err := errors.Join(e.Encode(all), os.WriteFile(filepath.Join(dir, index), out.Bytes(), 0o644)); err != nil {
+			return nil, err
+		}
+	}
+	return all, everyTable(dir, all)
+}
+
+var sentence = regexp.MustCompile(`[.!?](?: |$)`)
+
+func (m *measurement) check() error {
+	if m.Group == "" || m.Title == "" || m.Table == "" {
+		return errors.New("group, title or table is missing")
+	}
+	if n := len(sentence.FindAllString(m.Conclusion, -1)); n < 1 || n > 3 {
+		return fmt.Errorf("the conclusion has %d sentences: write one to three", n)
+	}
+	if _, err := time.Parse(time.DateOnly, m.Date); err != nil && m.Commit != entered {
+		return fmt.Errorf("the date is %q: write YYYY-MM-DD, or the commit %q", m.Date, entered)
+	}
+	if len(m.From) > 0 && m.Commit == "" {
+		return fmt.Errorf("it depends on programs but has no commit: write %q, and run make measurements", entered)
+	}
+	if len(m.Commands) == 0 {
+		return errors.New("no command makes the table: name one, or remove the table")
+	}
+	for _, c := range m.Commands {
+		if err := exists(c); err != nil {
+			return fmt.Errorf("command %q: %w", c, err)
+		}
+	}
+	return nil
+}
+
+// compare finds out whether what the table depends on has changed, and completes a new entry.
+func (m *measurement) compare(programs []string, changed *bool) error {
+	digest := ""
+	if len(m.From) > 0 {
+		var err error
+		if digest, err = made(m.From, programs); err != nil {
+			return err
+		}
+	}
+	if m.Commit != entered {
+		m.stale = digest != m.Digest
+		return nil
+	}
+	if !*update {
+		return fmt.Errorf("the commit is %q: make measurements replaces it", entered)
+	}
+	head, err := exec.Command("git", "rev-parse", "--short=7", "HEAD").Output()
+	if err != nil {
+		return err
+	}
+	m.Commit, m.Date, m.Digest, *changed = strings.TrimSpace(string(head)), time.Now().Format(time.DateOnly), digest, true
+	return nil
+}
+
+// everyTable makes sure that each table has one entry.
+func everyTable(dir string, all []*measurement) error {
+	files, err := filepath.Glob(filepath.Join(dir, "measurements/*.csv"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".csv")
+		n := 0
+		for _, m := range all {
+			if m.Table == name {
+				n++
+			}
+		}
+		if n != 1 {
+			return fmt.Errorf("measurements/%s.csv: %d entries of %s have it: write one, or remove the file", name, n, index)
+		}
+	}
+	return nil
 }
 
 var (
-	staleSince = regexp.MustCompile(`^\*\*Stale since (\d{4}-\d\d-\d\d)\.\*\* `)
-	madeBy     = regexp.MustCompile("^Made (?:at `(?:[0-9a-f]{7}|now)`|on \\d{4}-\\d\\d-\\d\\d) by (no command|`[^;]*?`)(?: from (.*?)(?:; digest `([0-9a-f]{8}|now)`)?)?\\.")
-	quoted     = regexp.MustCompile("`([^`]+)`")
-	figures    = regexp.MustCompile(`(?m)^\|[-:|]*-:\|`) // a table with a column that is aligned to the right
+	ran       = regexp.MustCompile(`-(?:run|bench) '?([^ ']+)`)
+	functions = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)\w+)\(`)
 )
 
-// sections splits a document at its headings.
-func sections(text string) (out []string) {
-	for i, part := range regexp.MustCompile(`(?m)^##+ `).Split(text, -1) {
-		if i > 0 {
-			out = append(out, part)
-		}
+// exists reports why a command cannot be what makes a table: its program, target, package or test is not in the repository.
+func exists(command string) error {
+	words := strings.Fields(command)
+	for len(words) > 0 && regexp.MustCompile(`^[A-Z_]+=`).MatchString(words[0]) {
+		words = words[1:]
 	}
-	return out
+	if len(words) < 2 {
+		return errors.New("it names nothing to run")
+	}
+	switch {
+	case words[0] == "make":
+		raw, err := os.ReadFile("../Makefile")
+		if err == nil && !bytes.Contains(raw, []byte("\n"+words[1]+":")) {
+			err = fmt.Errorf("the Makefile has no target %s", words[1])
+		}
+		return err
+	case words[0] == "go" && words[1] == "test":
+		return tested(command)
+	case words[0] == "go" && words[1] == "run":
+		_, err := os.Stat(filepath.Join("..", words[2]))
+		return err
+	case words[0] == "bash":
+		_, err := os.Stat(filepath.Join("..", words[1]))
+		return err
+	case strings.HasPrefix(words[0], "spark-"):
+		_, err := os.Stat("../cmd/" + words[0])
+		return err
+	}
+	return errors.New("it is none of make, go, bash and the repository's commands")
 }
 
-// provenances reads what a section says of its figures.
-func provenances(section string) (out []*provenance, err error) {
-	title, _, _ := strings.Cut(section, "\n")
-	for _, paragraph := range strings.Split(section, "\n\n") {
-		if !strings.HasPrefix(paragraph, "> ") {
-			continue
+// tested reports why a command runs no test and no benchmark.
+func tested(command string) error {
+	for _, m := range ran.FindAllStringSubmatch(command, -1) {
+		pattern, err := regexp.Compile(m[1])
+		if err != nil {
+			return err
 		}
-		p := &provenance{section: title, text: paragraph}
-		line := strings.ReplaceAll(strings.TrimPrefix(paragraph, "> "), "\n> ", " ")
-		if m := staleSince.FindStringSubmatch(line); m != nil {
-			p.stale, line = m[1], line[len(m[0]):]
+		for _, dir := range regexp.MustCompile(` \./([\w/]+)`).FindAllStringSubmatch(command, -1) {
+			files, err := filepath.Glob(filepath.Join("..", dir[1], "*_test.go"))
+			if err != nil {
+				return err
+			}
+			for _, file := range files {
+				raw, err := os.ReadFile(file)
+				if err != nil {
+					return err
+				}
+				for _, f := range functions.FindAllSubmatch(raw, -1) {
+					if pattern.Match(f[1]) {
+						return nil
+					}
+				}
+			}
 		}
-		m := madeBy.FindStringSubmatch(line)
-		if m == nil {
-			return nil, fmt.Errorf("%s: %q does not say when and by which command figures were made", title, paragraph)
-		}
-		p.commands, p.from, p.digest = names(m[1]), names(m[2]), m[3]
-		out = append(out, p)
 	}
-	return out, nil
+	return errors.New("its packages have no such test or benchmark")
 }
 
-func names(text string) (out []string) {
-	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
-		out = append(out, m[1])
-	}
-	return out
-}
-
-// made is the digest of what figures are made from now.
+// made is the digest of what figures depend on, as it is now.
 func made(from, programs []string) (string, error) {
 	h := sha256.New()
 	for _, what := range from {
@@ -147,83 +301,6 @@ func code(w interface{ Write([]byte) (int, error) }, dir string) error {
 	return nil
 }
 
-// TestMeasurementsAreOfThesePrograms fails if figures were made from other programs than those of now and no one says that
-// they are stale. With -v it lists all tables; -update marks stale ones, and records new ones.
-func TestMeasurementsAreOfThesePrograms(t *testing.T) {
-	recorded, err := os.ReadFile("../internal/compile/testdata/programs.txt")
-	require.NoError(t, err)
-	programs := strings.Split(strings.TrimSpace(string(recorded)), "\n")
-	var list strings.Builder
-	for _, file := range []string{"measurements.md", "contractions.md"} {
-		checkTables(t, &list, file, programs)
-	}
-	t.Logf("tables of docs/measurements.md and docs/contractions.md\n%s", &list)
-}
-
-// checkTables compares the tables of a document with the programs, and adds them to a list.
-func checkTables(t *testing.T, list *strings.Builder, file string, programs []string) {
-	t.Helper()
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
-	text := string(raw)
-	for _, section := range sections(text) {
-		all, err := provenances(section)
-		require.NoError(t, err)
-		title, _, _ := strings.Cut(section, "\n")
-		if figures.MatchString(section) && len(all) == 0 {
-			t.Errorf("%s: the section has figures, but no line \"> Made at `now` by `COMMAND` from `MODEL PRECISION`; digest `now`.\"", title)
-		}
-		for _, p := range all {
-			digest, err := made(p.from, programs)
-			require.NoError(t, err, title)
-			state := p.state(digest)
-			fmt.Fprintf(list, "%-22s %s\n", state, title)
-			for _, c := range p.commands {
-				fmt.Fprintf(list, "%22s %s\n", "", c)
-			}
-			if after := p.updated(t, state, digest); *update {
-				text = strings.Replace(text, p.text, after, 1)
-			} else if state == "changed" || state == "new" {
-				t.Errorf("%s: %s", title, map[string]string{
-					"new":     "`go test ./docs -update` replaces `now` by commit and digest",
-					"changed": "its figures were made from other programs. Make them again by its command and set commit and digest to `now`, or leave them; then `go test ./docs -update` records or marks them stale",
-				}[state])
-			}
-		}
-	}
-	if *update && text != string(raw) {
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
-	}
-}
-
-// state is fresh, changed, new, stale since a day, or of its day.
-func (p *provenance) state(digest string) string {
-	switch {
-	case p.stale != "":
-		return "stale since " + p.stale
-	case len(p.from) == 0:
-		return "of its day"
-	case p.digest == "now" || strings.Contains(p.text, "at `now`"):
-		return "new"
-	case p.digest != digest:
-		return "changed"
-	}
-	return "fresh"
-}
-
-// updated is what the document should say.
-func (p *provenance) updated(t *testing.T, state, digest string) string {
-	switch state {
-	case "changed":
-		return "> **Stale since " + time.Now().Format(time.DateOnly) + ".** " + strings.TrimPrefix(p.text, "> ")
-	case "new":
-		head, err := exec.Command("git", "rev-parse", "--short=7", "HEAD").Output()
-		require.NoError(t, err)
-		return strings.NewReplacer("at `now`", "at `"+strings.TrimSpace(string(head))+"`", "digest `now`", "digest `"+digest+"`").Replace(p.text)
-	}
-	return p.text
-}
-
 // TestADigestFollowsProgramsAndCode: of the programs that it names, and of a package's code but not its comments.
 func TestADigestFollowsProgramsAndCode(t *testing.T) {
 	programs := []string{"vision fp16 sm_121: a", "vision fp8 sm_121: b", "vision fp8 sm_121,sm_90: c", "policy fp8 sm_121: d"}
@@ -253,4 +330,28 @@ func TestADigestFollowsProgramsAndCode(t *testing.T) {
 	}
 	require.Equal(t, source("package a\n\nconst x = 1\n"), source("// Package a.\npackage a\n\n// x is one.\nconst x = 1 // one\n"))
 	require.NotEqual(t, source("package a\n\nconst x = 1\n"), source("package a\n\nconst x = 2\n"))
+}
+
+var cited = regexp.MustCompile(`measurements\.md,\s+(?:(?://|#) )?"([^"]+)"`)
+
+// TestMeasurements_CitedTablesExist: comments cite measurements by title.
+func TestMeasurements_CitedTablesExist(t *testing.T) {
+	titles, n := headings(t, "measurements.md"), 0
+	require.NoError(t, filepath.WalkDir("..", func(file string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && len(d.Name()) > 2 && d.Name()[0] == '.' {
+			return fs.SkipDir
+		}
+		if err != nil || filepath.Ext(file) != ".go" && d.Name() != "Makefile" {
+			return err
+		}
+		raw, err := os.ReadFile(file)
+		for _, m := range cited.FindAllSubmatch(raw, -1) {
+			n++
+			if !slices.Contains(titles, anchor(string(m[1]))) {
+				t.Errorf("%s cites %q, which measurements.md does not have", file, m[1])
+			}
+		}
+		return err
+	}))
+	require.Positive(t, n)
 }

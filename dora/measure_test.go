@@ -32,7 +32,7 @@ func measured(t *testing.T, name string, batch int) (m *Model, dir string) {
 	return m, filepath.Dir(path)
 }
 
-// TestMeasureMemoryAndSpeed makes the tables of docs/measurements.md, "Memory and speed of a training step": SPARK_MEASURE is a
+// TestMeasureMemoryAndSpeed makes the tables of docs/measurements.md, "Memory and time of a training step": SPARK_MEASURE is a
 // Python with the packages of testdata/record.py.
 func TestMeasureMemoryAndSpeed(t *testing.T) {
 	python := os.Getenv("SPARK_MEASURE")

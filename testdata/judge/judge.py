@@ -1,6 +1,11 @@
 """Prints how good low precision of the trained network is on inputs that chose nothing: golden inputs 3 to 10, and crops of
 pictures unlike any calibration input. `make judge-precision` runs it; it writes to a temporary directory alone.
 
+Choices are made on other inputs. Development inputs choose techniques and constants: the 16 shared calibration inputs, split;
+perturbed ones; crops of other pictures than those here. Held-out and perturbed inputs of a compilation choose strengths and
+formats. The pictures here chose nothing. Golden inputs are not quite blind: until 2026-11-22 they chose techniques (feedback,
+recovery, means, block scales) and bounds of tests, and were printed next to the inputs that chose headroom.
+
 usage: python judge.py BIN MODELS, the directories of spark-compile and spark-run, and of the shared models.
 """
 import pathlib
