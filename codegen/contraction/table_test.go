@@ -2,10 +2,12 @@ package contraction_test
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,36 +24,24 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-// document has the table between two marks.
-var document = filepath.Join("..", "..", "docs", "contractions.md")
-
-const (
-	tableBegin = "<!-- contraction kernels: UPDATE=1 go test ./codegen/contraction -run Table -->\n"
-	tableEnd   = "<!-- end of contraction kernels -->\n"
-)
-
 // TestTableOfLargeContractions holds every contraction of 5 MMAC or more of the repository's full-size models to what a
 // GPU wants, as assembled: operands are used at least twice a shared-memory load, move 16 bytes at a time and ahead of
-// use, fill the machine or say why not, and nothing spills. It takes a while: SPARK_FULL=1, or UPDATE=1 to write the
-// table of docs/contractions.md anew.
+// use, fill the machine or say why not, and nothing spills. It takes a while: SPARK_FULL=1, or UPDATE=1 to write
+// docs/measurements/contractions.csv anew.
 func TestTableOfLargeContractions(t *testing.T) {
 	update := os.Getenv("UPDATE") != ""
 	if !update && !fulltest.Runs(t.Name()) {
 		t.Skip("full-size models: SPARK_FULL=1")
 	}
+	file := filepath.Join("..", "..", "docs", "measurements", "contractions.csv")
 	rows, _ := contractions(t, driving.Full, 5_000_000)
-	text, err := os.ReadFile(document)
-	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(text), tableBegin)
-	require.True(t, ok, "docs/contractions.md has no mark %q", tableBegin)
-	_, after, ok := strings.Cut(rest, tableEnd)
-	require.True(t, ok, "docs/contractions.md has no mark %q", tableEnd)
-	want := before + tableBegin + tableHead + rows + tableEnd + after
 	if update {
-		require.NoError(t, os.WriteFile(document, []byte(want), 0o644))
+		require.NoError(t, os.WriteFile(file, []byte(rows), 0o644))
 		return
 	}
-	require.Equal(t, want, string(text), "docs/contractions.md is out of date")
+	have, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, rows, string(have), "contractions.csv is out of date: UPDATE=1 writes it")
 }
 
 // TestContractionsOfSmallModels is the same, without the table, of the small models, which have few products of that size. What
@@ -61,8 +51,8 @@ func TestContractionsOfSmallModels(t *testing.T) {
 	require.Greater(t, count, 20)
 }
 
-// contractions checks every contraction of a size or more of the repository's models, and returns rows of the table and their
-// number.
+// contractions checks every contraction of a size or more of the repository's models, and returns them as a CSV file, and
+// their number.
 func contractions(t *testing.T, size driving.Size, least int64) (rows string, count int) {
 	t.Helper()
 	ctx := context.Background()
@@ -71,7 +61,9 @@ func contractions(t *testing.T, size driving.Size, least int64) (rows string, co
 		t.Skip(err)
 	}
 	require.NoError(t, err)
-	var w strings.Builder
+	var out strings.Builder
+	w := csv.NewWriter(&out)
+	require.NoError(t, w.Write(tableHead))
 	for _, name := range []string{"dmonitoring", "policy", "vision"} {
 		src, err := driving.Make(name, size)
 		require.NoError(t, err)
@@ -81,16 +73,15 @@ func contractions(t *testing.T, size driving.Size, least int64) (rows string, co
 			r, err := compile.Compile(ctx, m, compile.Options{Precision: precision, Targets: []string{"sm_121"}, Assembler: tool})
 			require.NoError(t, err)
 			require.Empty(t, r.Fallbacks)
-			tabulate(t, &w, name, precision, &r.Program.Variants[0], least)
+			tabulate(t, w, name, precision, &r.Program.Variants[0], least)
 		}
 	}
-	return w.String(), strings.Count(w.String(), "\n")
+	w.Flush()
+	return out.String(), strings.Count(out.String(), "\n") - 1
 }
 
-const tableHead = `
-| model | kernel | launches | MMAC | schedule | products / shared load | 16-byte accesses | stages | blocks | registers | spills |
-|---|---|---:|---:|---|---:|---:|---:|---:|---:|---:|
-`
+var tableHead = []string{"model", "precision", "kernel", "launches", "MMAC", "schedule", "products a shared load", "16-byte accesses, %",
+	"stages", "blocks", "why fewer than 48 blocks", "registers", "spills"}
 
 // TestContractionsOfEveryPrecision: the generator's small policy, in every precision, multiplies in the types that the
 // precision stands for, moves 16 bytes at a time and ahead of use, and uses what a shared load reads as often as the large
@@ -150,7 +141,7 @@ func TestContractionsOfEveryPrecision(t *testing.T) {
 const largeChain = 5_000_000
 
 // tabulate checks the large contractions of a variant, chains that end with one included, and writes a row each.
-func tabulate(t *testing.T, w *strings.Builder, model, precision string, v *runtime.Variant, large int64) {
+func tabulate(t *testing.T, w *csv.Writer, model, precision string, v *runtime.Variant, large int64) {
 	mod, err := ptx.Parse(v.PTX)
 	require.NoError(t, err)
 	kernels, grids := map[string]*ptx.Kernel{}, map[string][3]int{}
@@ -181,11 +172,12 @@ func tabulate(t *testing.T, w *strings.Builder, model, precision string, v *runt
 		require.True(t, l.Blocks >= 48 || k.Reason != "", "%s: %d blocks and no reason", what, l.Blocks)
 		require.Zero(t, k.Spills, what)
 		require.Positive(t, k.Regs, what)
-		blocks := fmt.Sprint(l.Blocks)
+		why := ""
 		if l.Blocks < 48 {
-			blocks += ": " + k.Reason
+			why = k.Reason
 		}
-		fmt.Fprintf(w, "| %s %s | %s | %d | %.1f | %s | %.1f | %.0f %% | %d | %s | %d | %d |\n", model, precision, k.Name, k.Launches, float64(k.MACs)/1e6,
-			k.Schedule, uses, 100*l.Wide(), l.Stages, blocks, k.Regs, k.Spills)
+		require.NoError(t, w.Write([]string{model, precision, k.Name, strconv.Itoa(k.Launches), fmt.Sprintf("%.1f", float64(k.MACs)/1e6), k.Schedule,
+			fmt.Sprintf("%.1f", uses), fmt.Sprintf("%.0f", 100*l.Wide()), strconv.Itoa(l.Stages), strconv.Itoa(l.Blocks), why, strconv.Itoa(k.Regs),
+			strconv.Itoa(k.Spills)}))
 	}
 }
