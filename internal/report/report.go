@@ -3,6 +3,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -54,11 +55,11 @@ func Describe(p *runtime.Program, v *runtime.Variant) Program {
 type Report struct {
 	Version int `json:"version"`
 	Program
-	Device      string               `json:"device"`
+	Device      string               `json:"device,omitempty"`       // that ran it
 	SwitchesOff []string             `json:"switches_off,omitempty"` // mechanisms that the device was opened without
 	CompileMS   float64              `json:"compile_ms,omitempty"`   // without ptxas
 	PtxasMS     float64              `json:"ptxas_ms,omitempty"`
-	Summary                          // of runs, the first included
+	*Summary                         // of runs, the first included; nil: it was not run
 	Runs        int                  `json:"runs,omitempty"`
 	Kernels     []runtime.KernelInfo `json:"kernels"`
 	Outputs     []Output             `json:"outputs"`
@@ -68,6 +69,7 @@ type Report struct {
 	Stages      map[string]Summary   `json:"stages,omitempty"`  // of spark-run --replay: prepare, run and parse; the runs above are whole steps
 	Missed      int                  `json:"missed,omitempty"`  // frames, of spark-run --replay
 
+	Verdict     *Verdict               `json:"verdict,omitempty"`     // where accuracy was measured
 	Layers      []Layer                `json:"layers,omitempty"`      // of precisions that calibrate; of others those that the file has quantised
 	Slices      []calibrate.Quality    `json:"slices,omitempty"`      // outputs and their named parts: what the budget is compared with, or against --expect
 	Sets        []calibrate.SetQuality `json:"sets,omitempty"`        // the same on each set of inputs, against the file by Reference
@@ -77,6 +79,43 @@ type Report struct {
 	Calibration *Calibration           `json:"calibration,omitempty"`
 	Kept        *compile.Kept          `json:"kept_fp16,omitempty"` // what was asked for is no faster, or no layer is
 	Predicted   []Prediction           `json:"predicted,omitempty"` // this program, and the same file in fp16
+}
+
+// Verdict is what a program gains and costs, in one place. Figures that were not measured are null.
+type Verdict struct {
+	US          *float64 `json:"predicted_us"`
+	HalfUS      *float64 `json:"predicted_fp16_us"` // of the same file
+	Faster      *float64 `json:"times_as_fast_as_fp16"`
+	LeastCosine float64  `json:"least_cosine"` // of any output or slice, on any set of inputs
+	Output      string   `json:"least_cosine_output"`
+	Expected    *float64 `json:"expected_cosine"` // on other inputs
+	MinCosine   *float64 `json:"min_cosine"`      // the budget
+	WithinIt    *bool    `json:"within_budget"`
+}
+
+// verdict puts the figures together.
+func (r *Report) verdict() *Verdict {
+	if len(r.Slices) == 0 {
+		return nil
+	}
+	least := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Cosine, b.Cosine) })
+	v := &Verdict{LeastCosine: least.Cosine, Output: least.Name}
+	expected := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Expected, b.Expected) })
+	if expected.Expected != 0 {
+		v.Expected = &expected.Expected
+	}
+	if budget := r.Calibration.MinCosine; budget > 0 {
+		within := len(calibrate.Below(r.Slices, budget)) == 0
+		v.MinCosine, v.WithinIt = &budget, &within
+	}
+	if n := len(r.Predicted); n > 0 {
+		v.US = &r.Predicted[n-1].US
+		if n > 1 {
+			ratio := r.Predicted[0].US / *v.US
+			v.HalfUS, v.Faster = &r.Predicted[0].US, &ratio
+		}
+	}
+	return v
 }
 
 // Layer is a layer that can be quantised: the chosen format, its weights' size and its predicted time.
@@ -119,6 +158,7 @@ func predicted(p *runtime.Program, v *runtime.Variant, prof *profile.Profile) Pr
 // weights and predicted time with the same file in fp16, which takes another compilation and a run of both programs in the
 // interpreter. For the others it adds the layers that the file has quantised.
 func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
+	defer func() { r.Verdict = r.verdict() }()
 	layers := c.File
 	if a := c.Accuracy; a != nil {
 		r.Slices, r.Sets, r.Others, r.Definitions = a.Slices, a.Sets, a.Others, calibrate.Definitions()

@@ -6,7 +6,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,12 +45,38 @@ func sample() *report.Report {
 		}}
 }
 
-func TestTheTable(t *testing.T) {
+func TestReport_TextForPeople(t *testing.T) {
 	var got bytes.Buffer
+	sample().Gain(&got)
+	require.Equal(t, `predicted on gb10: fp8 8.0 (7 to 10) µs, with cold weights 10.0 (9 to 12)
+predicted on gb10: fp16 10.0 (8 to 13) µs, with cold weights 20.0 (16 to 27)
+  1.25 times as fast as fp16, 2.00 with cold weights
+accuracy: least cosine 0.999100 (y.part on 4 validation inputs); budget 0.999
+  expected on other inputs: 0.998600 (y)
+  against the file in fp32, which is within 4e-07 of float64 (relative L2, y.part)
+layers: 1 fp16, 1 fp8; weights 0.0016 MB, 0.640 of fp16
+`, got.String())
+
+	got.Reset()
+	require.NoError(t, sample().Brief(&got))
+	require.Equal(t, `
+2 layers:
+layer  precision  µs    weights KB  of fp16  alone
+a      fp8        1.50  1.1         0.55     0.01
+b      fp16       2.00  0.5         1.00     0.3
+
+2 outputs, each on its worst set of inputs:
+output  cosine           relative L2  max abs  on
+y.part  0.999100 pooled  0.04         0.1      4 validation inputs
+y       0.999500         0.03         0.1      4 validation inputs
+`, got.String())
+
+	got.Reset()
 	require.NoError(t, sample().Table(&got))
-	require.Equal(t, `layer  op      precision  MMAC  µs              weights KB  of fp16  alone  in place  why
-a      Conv    fp8        3.00  1.50            1.1         0.55     0.01   0.02      
-b      MatMul  fp16       1.00  2.00 with norm  0.5         1.00     0.3    –         fp8 costs 0.3 of the outputs alone
+	require.Equal(t, `
+layer  op      precision  MMAC  µs    weights KB  of fp16  alone  in place  why                                 launch shared with
+a      Conv    fp8        3.00  1.50  1.1         0.55     0.01   0.02      –                                   –
+b      MatMul  fp16       1.00  2.00  0.5         1.00     0.3    –         fp8 costs 0.3 of the outputs alone  norm
 
 on 16 calibration inputs, in sample:
 output  elements  cosine    max abs  relative L2  variation explained
@@ -62,19 +90,36 @@ y.part  2         0.999100 pooled  0.1      0.04         does not vary
 for sm_90, on 4 validation inputs:
 output  elements  cosine    max abs  relative L2  variation explained
 y       10        0.900000  0        0            0.0000
-
-fp8: 1 layer, 75.0 % of the multiplications and 80.0 % of the weights of these layers; weights 0.0011 MB, 0.550 of fp16
-fp16: 1 layer, 25.0 % of the multiplications and 20.0 % of the weights of these layers; weights 0.0005 MB, 1.000 of fp16
-all 2: weights 0.0016 MB, 0.640 of fp16 (scales and padding included)
-reference: the file in fp32; it is 4e-07 from float64 at most (relative L2 of y.part, on the first and the last of 20 inputs)
-budget: cosine 0.999; least: y.part with 0.999100 on 4 validation inputs; on other inputs 0.998600 is expected (y)
-fp16 on gb10, predicted: 10.0 (8 to 13) µs, 20.0 (16 to 27) with cold weights; 3 launches, 2 MB of weights
-fp8 on gb10, predicted: 8.0 (7 to 10) µs, 10.0 (9 to 12) with cold weights; 3 launches, 1 MB of weights: 1.25 times as fast as fp16, 2.00 with cold weights
 `, got.String())
 
 	got.Reset()
+	(&report.Report{}).Gain(&got)
+	require.NoError(t, (&report.Report{}).Brief(&got))
 	require.NoError(t, (&report.Report{}).Table(&got))
 	require.Empty(t, got.String())
+}
+
+// TestReport_BriefFitsATerminal: at most 25 rows of at most 100 columns, the slowest layers in the order of the file.
+func TestReport_BriefFitsATerminal(t *testing.T) {
+	r := sample()
+	long := r.Layers[0]
+	long.Name, long.Precision = strings.Repeat("/a_long_name_of_a_block", 6), "fp8 twice split weights"
+	for i := range 40 {
+		long.US = []float64{3, 1, 3}[i%3]
+		r.Layers = append(r.Layers, long)
+		r.Slices = append(r.Slices, r.Slices[0])
+		r.Slices[i].Name = long.Name
+	}
+	var got bytes.Buffer
+	require.NoError(t, r.Brief(&got))
+	rows := strings.Split(strings.TrimSpace(got.String()), "\n")
+	require.LessOrEqual(t, len(rows), 12+10+5)
+	for _, row := range rows {
+		require.LessOrEqual(t, utf8.RuneCountInString(row), 100, row)
+	}
+	require.Contains(t, got.String(), "slowest 12 of 42 layers (--layers shows all):")
+	require.NotContains(t, got.String(), " 1.00 ")
+	require.Contains(t, got.String(), "least accurate 10 of 42 outputs")
 }
 
 // TestLayersOfTheFileAreShownWithoutACalibration: those that the file has quantised.
@@ -83,10 +128,11 @@ func TestLayersOfTheFileAreShownWithoutACalibration(t *testing.T) {
 	r.Layers, r.Calibration, r.Slices, r.Sets, r.Others, r.Predicted = r.Layers[:1], nil, nil, nil, nil, r.Predicted[:1]
 	r.Layers[0].Precision, r.Layers[0].Why = "i8 (file)", "quantised in the file"
 	var got bytes.Buffer
+	r.Gain(&got)
 	require.NoError(t, r.Table(&got))
 	require.Contains(t, got.String(), "a      Conv  i8 (file)")
 	require.Contains(t, got.String(), "quantised in the file")
-	require.Contains(t, got.String(), "fp16 on gb10, predicted: 10.0 (8 to 13) µs")
+	require.Contains(t, got.String(), "predicted on gb10: fp16 10.0 (8 to 13) µs")
 	require.NotContains(t, got.String(), "budget")
 }
 

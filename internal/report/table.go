@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,56 +15,133 @@ import (
 	"github.com/spark-compile/spark-compile/internal/plural"
 )
 
-// Table prints layers, slices and totals of a report as text, as far as there are any.
-func (r *Report) Table(w io.Writer) error {
-	if len(r.Layers) > 0 {
-		if err := r.layers(w); err != nil {
-			return err
-		}
-		fmt.Fprintln(w)
-	}
-	if r.Calibration != nil {
-		if err := r.sets(w, "", r.Sets); err != nil {
-			return err
-		}
-		for _, o := range r.Others {
-			fmt.Fprintln(w)
-			if err := r.sets(w, "for "+o.Target+", ", o.Sets); err != nil {
-				return err
-			}
-		}
-		fmt.Fprintln(w)
-	}
+// Gain says in a few lines what a program gains over the same file in fp16, how accurate it is, and which formats its layers got, as far as
+// these are known.
+func (r *Report) Gain(w io.Writer) {
+	r.times(w)
+	r.budget(w)
 	if len(r.Layers) > 0 {
 		r.formats(w)
 	}
-	r.budget(w)
-	r.times(w)
+}
+
+// Rows of Brief: the slowest layers and the least accurate outputs.
+const briefLayers, briefOutputs = 12, 10
+
+// Brief prints the layers that take longest and the outputs that are least accurate, in rows of at most 100 columns.
+func (r *Report) Brief(w io.Writer) error {
+	if list := slowest(r.Layers, briefLayers); len(list) > 0 {
+		fmt.Fprintf(w, "\n%s:\n", most("slowest", len(list), len(r.Layers), "layer"))
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "layer\tprecision\tµs\tweights KB\tof fp16\talone")
+		for _, l := range list {
+			us, alone, _ := l.figures()
+			fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%.2f\t%s\n", shortened(l.Name, 38), l.Precision, us, float64(l.Bytes)/1e3,
+				ratio(int64(l.Bytes), int64(l.HalfBytes)), alone)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	if r.Calibration == nil || len(r.Slices) == 0 {
+		return nil
+	}
+	list := slices.Clone(r.Slices)
+	slices.SortStableFunc(list, func(a, b calibrate.Quality) int { return cmp.Compare(a.Cosine, b.Cosine) })
+	list = list[:min(len(list), briefOutputs)]
+	fmt.Fprintf(w, "\n%s, each on its worst set of inputs:\n", most("least accurate", len(list), len(r.Slices), "output"))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "output\tcosine\trelative L2\tmax abs\ton")
+	for _, q := range list {
+		fmt.Fprintf(t, "%s\t%s\t%.3g\t%.3g\t%s\n", shortened(q.Name, 40), cosine(&q), q.RelL2, q.MaxAbs, r.set(q.Set))
+	}
+	return t.Flush()
+}
+
+// most is the title of some of all rows.
+func most(which string, shown, all int, of string) string {
+	if shown == all {
+		return plural.Count(all, of)
+	}
+	return fmt.Sprintf("%s %d of %s (--layers shows all)", which, shown, plural.Count(all, of))
+}
+
+// slowest are the layers that take longest, in their order.
+func slowest(list []Layer, count int) []Layer {
+	if len(list) <= count {
+		return list
+	}
+	sorted := slices.Clone(list)
+	slices.SortStableFunc(sorted, func(a, b Layer) int { return cmp.Compare(b.US, a.US) })
+	least, equal := sorted[count-1].US, 0 // of those that take as long as the last one, the first
+	for _, l := range sorted[:count] {
+		if l.US == least {
+			equal++
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(l Layer) bool {
+		if l.US == least {
+			equal--
+		}
+		return l.US < least || l.US == least && equal < 0
+	})
+}
+
+// shortened leaves out the middle of a long name.
+func shortened(name string, most int) string {
+	runes := []rune(name)
+	if len(runes) <= most {
+		return name
+	}
+	end := most * 2 / 3
+	return string(runes[:most-1-end]) + "…" + string(runes[len(runes)-end:])
+}
+
+// Table prints every layer and every output on each set of inputs, as far as there are any.
+func (r *Report) Table(w io.Writer) error {
+	if len(r.Layers) > 0 {
+		fmt.Fprintln(w)
+		if err := r.layers(w); err != nil {
+			return err
+		}
+	}
+	if r.Calibration == nil {
+		return nil
+	}
+	fmt.Fprintln(w)
+	if err := r.sets(w, "", r.Sets); err != nil {
+		return err
+	}
+	for _, o := range r.Others {
+		fmt.Fprintln(w)
+		if err := r.sets(w, "for "+o.Target+", ", o.Sets); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // layers prints one line per layer.
 func (r *Report) layers(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "layer\top\tprecision\tMMAC\tµs\tweights KB\tof fp16\talone\tin place\twhy")
+	fmt.Fprintln(t, "layer\top\tprecision\tMMAC\tµs\tweights KB\tof fp16\talone\tin place\twhy\tlaunch shared with")
 	for _, l := range r.Layers {
-		us, alone, inPlace := "?", "–", "–"
-		if l.Alone > 0 {
-			alone = fmt.Sprintf("%.2g", l.Alone)
-		}
-		if l.InPlace > 0 {
-			inPlace = fmt.Sprintf("%.2g", l.InPlace)
-		}
-		if l.US > 0 {
-			us = fmt.Sprintf("%.2f", l.US)
-		}
-		if len(l.With) > 0 {
-			us += " with " + strings.Join(l.With, ", ")
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%.1f\t%.2f\t%s\t%s\t%s\n", l.Name, l.Op, l.Precision, float64(l.MACs)/1e6, us,
-			float64(l.Bytes)/1e3, ratio(int64(l.Bytes), int64(l.HalfBytes)), alone, inPlace, l.Why)
+		us, alone, inPlace := l.figures()
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%.1f\t%.2f\t%s\t%s\t%s\t%s\n", l.Name, l.Op, l.Precision, float64(l.MACs)/1e6, us, float64(l.Bytes)/1e3,
+			ratio(int64(l.Bytes), int64(l.HalfBytes)), alone, inPlace, cmp.Or(l.Why, "–"), cmp.Or(strings.Join(l.With, ", "), "–"))
 	}
 	return t.Flush()
+}
+
+// figures are a layer's time and errors as text.
+func (l *Layer) figures() (us, alone, inPlace string) {
+	figure := func(format string, x float64, none string) string {
+		if x > 0 {
+			return fmt.Sprintf(format, x)
+		}
+		return none
+	}
+	return figure("%.2f", l.US, "?"), figure("%.2g", l.Alone, "–"), figure("%.2g", l.InPlace, "–")
 }
 
 // sets prints the accuracy on each set of inputs.
@@ -104,75 +182,69 @@ func Slices(w io.Writer, list []calibrate.Quality, inputs int) error {
 		case s.Constant:
 			explained = "does not vary"
 		}
-		cosine := fmt.Sprintf("%.6f", s.Cosine)
-		if s.Pooled {
-			cosine += " pooled"
-		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%.3g\t%.3g\t%s\n", s.Name, s.Elements, cosine, s.MaxAbs, s.RelL2, explained)
+		fmt.Fprintf(t, "%s\t%d\t%s\t%.3g\t%.3g\t%s\n", s.Name, s.Elements, cosine(&s), s.MaxAbs, s.RelL2, explained)
 	}
 	return t.Flush()
 }
 
-// sum is the total of the layers of one format.
-type sum struct {
-	format      string
-	layers      int
-	macs        int64
-	weights     int64 // number of them
-	bytes, half int64
+func cosine(q *calibrate.Quality) string {
+	text := fmt.Sprintf("%.6f", q.Cosine)
+	if q.Pooled {
+		text += " pooled"
+	}
+	return text
 }
 
-// formats prints the share of each format.
+// formats prints how many layers each format has, the most first, and the size of their weights.
 func (r *Report) formats(w io.Writer) {
-	var all sum
-	var list []*sum
+	count := map[string]int{}
+	var bytes, half int64
 	for _, l := range r.Layers {
-		i := slices.IndexFunc(list, func(s *sum) bool { return s.format == l.Precision })
-		if i < 0 {
-			i, list = len(list), append(list, &sum{format: l.Precision})
-		}
-		for _, s := range []*sum{list[i], &all} {
-			s.layers++
-			s.macs += l.MACs
-			s.weights += int64(l.Weights)
-			s.bytes += int64(l.Bytes)
-			s.half += int64(l.HalfBytes)
-		}
+		count[l.Precision]++
+		bytes, half = bytes+int64(l.Bytes), half+int64(l.HalfBytes)
 	}
-	for _, s := range list {
-		fmt.Fprintf(w, "%s: %s, %.1f %% of the multiplications and %.1f %% of the weights of these layers; weights %.3g MB, %.3f of fp16\n",
-			s.format, plural.Count(s.layers, "layer"), 100*ratio(s.macs, all.macs), 100*ratio(s.weights, all.weights), float64(s.bytes)/1e6, ratio(s.bytes, s.half))
+	names := slices.SortedFunc(maps.Keys(count), func(a, b string) int { return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b)) })
+	var list []string
+	for _, name := range names {
+		list = append(list, fmt.Sprintf("%d %s", count[name], name))
 	}
-	fmt.Fprintf(w, "all %d: weights %.3g MB, %.3f of fp16 (scales and padding included)\n", all.layers, float64(all.bytes)/1e6, ratio(all.bytes, all.half))
+	fmt.Fprintf(w, "layers: %s; weights %.3g MB, %.3f of fp16\n", strings.Join(list, ", "), float64(bytes)/1e6, ratio(bytes, half))
 }
 
 func ratio(a, b int64) float64 { return float64(a) / float64(max(b, 1)) }
 
-// budget prints the accuracy budget and the slice nearest to it.
+// set describes the set of inputs of a name.
+func (r *Report) set(name string) string {
+	for _, s := range r.Sets {
+		if s.Name == name {
+			return r.inputs(s)
+		}
+	}
+	return name
+}
+
+// budget prints the least cosine, the accuracy budget, and what the figures are measured against.
 func (r *Report) budget(w io.Writer) {
 	if len(r.Slices) == 0 {
 		return
 	}
 	least := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Cosine, b.Cosine) })
-	on := ""
-	for _, set := range r.Sets {
-		if set.Name == least.Set {
-			on = " on " + r.inputs(set)
-		}
-	}
-	budget := "none (--min-cosine 0: everything is quantised that can be)"
+	budget := "no budget"
 	if r.Calibration.MinCosine > 0 {
-		budget = fmt.Sprintf("cosine %g", r.Calibration.MinCosine)
+		budget = fmt.Sprintf("budget %g", r.Calibration.MinCosine)
 	}
-	if c := r.Reference; c != nil && c.Float64 < c.Inputs {
-		fmt.Fprintf(w, "reference: the file in fp32; it is %.1g from float64 at most (relative L2 of %s, on the first and the last of %s)\n", c.Apart, c.Where, plural.Count(c.Inputs, "input"))
+	on := ""
+	if least.Set != "" {
+		on = " on " + r.set(least.Set)
 	}
-	fmt.Fprintf(w, "budget: %s; least: %s with %.6f%s", budget, least.Name, least.Cosine, on)
+	fmt.Fprintf(w, "accuracy: least cosine %.6f (%s%s); %s\n", least.Cosine, least.Name, on, budget)
 	expected := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Expected, b.Expected) })
 	if expected.Expected != 0 {
-		fmt.Fprintf(w, "; on other inputs %.6f is expected (%s)", expected.Expected, expected.Name)
+		fmt.Fprintf(w, "  expected on other inputs: %.6f (%s)\n", expected.Expected, expected.Name)
 	}
-	fmt.Fprintln(w)
+	if c := r.Reference; c != nil && c.Float64 < c.Inputs {
+		fmt.Fprintf(w, "  against the file in fp32, which is within %.1g of float64 (relative L2, %s)\n", c.Apart, c.Where)
+	}
 }
 
 // between is a predicted time with its range.
@@ -180,22 +252,19 @@ func between(f cost.Figure) string {
 	return fmt.Sprintf("%.1f (%.0f to %.0f)", f.Middle, f.Low, f.High)
 }
 
-// times prints the predicted times, and their ratio to the first.
+// times prints the predicted time of the program, and that of the same file in fp16.
 func (r *Report) times(w io.Writer) {
-	switch k := r.Kept; {
-	case k == nil || len(r.Predicted) == 0:
-	case k.Layers == 0:
-		defer fmt.Fprintf(w, "%s: no layer is faster in it within the budget; --prefer size takes smaller weights, a lower --min-cosine more layers\n", k.Precision)
-	default:
-		defer fmt.Fprintf(w, "%s would be no faster: %.1f µs, %.1f with cold weights; %s, %.3g MB of weights; --prefer size keeps it\n",
-			k.Precision, k.US, k.ColdUS, plural.Count(k.Launches, "launch"), float64(k.Weights)/1e6)
+	if len(r.Predicted) == 0 {
+		return
 	}
-	for i, p := range r.Predicted {
-		fmt.Fprintf(w, "%s on %s, predicted: %s µs, %s with cold weights; %s, %.3g MB of weights", p.Precision, p.Device, between(p.Range), between(p.ColdRange), plural.Count(p.Launches, "launch"), float64(p.WeightsBytes)/1e6)
-		if i > 0 {
-			first := r.Predicted[0]
-			fmt.Fprintf(w, ": %.2f times as fast as %s, %.2f with cold weights", first.US/p.US, first.Precision, first.ColdUS/p.ColdUS)
-		}
-		fmt.Fprintln(w)
+	for _, p := range slices.Backward(r.Predicted) {
+		fmt.Fprintf(w, "predicted on %s: %s %s µs, with cold weights %s\n", p.Device, p.Precision, between(p.Range), between(p.ColdRange))
+	}
+	if len(r.Predicted) > 1 {
+		half, here := r.Predicted[0], r.Predicted[1]
+		fmt.Fprintf(w, "  %.2f times as fast as %s, %.2f with cold weights\n", half.US/here.US, half.Precision, half.ColdUS/here.ColdUS)
+	}
+	if k := r.Kept; k != nil && k.Layers > 0 {
+		fmt.Fprintf(w, "  %s would be no faster: %.1f µs, %.1f with cold weights, %.3g MB of weights\n", k.Precision, k.US, k.ColdUS, float64(k.Weights)/1e6)
 	}
 }

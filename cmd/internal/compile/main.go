@@ -57,6 +57,7 @@ type flags struct {
 	Sampling   string     `help:"How --modeld samples camera pictures; by default as openpilot does for the model." enum:"nearest,linear," default:"" placeholder:"nearest|linear"`
 	MaxOutput  cli.Bounds `help:"Pad the outputs of a node whose number of outputs depends on data (NonMaxSuppression, NonZero, Unique, Compress) to N; the output NODE_count says how many there are." placeholder:"NODE=N" mapsep:"none"`
 	Report     string     `help:"Write a JSON report." placeholder:"FILE.json" writes:""`
+	Layers     bool       `help:"Print every layer, and every output on each set of inputs, not only the slowest and the least accurate."`
 	Emit       string     `help:"Print the IR, PTX or program instead of writing a package." enum:"ir,ptx,program," default:"" placeholder:"ir|ptx|program"`
 	Passes     []string   `help:"Run these passes instead of the defaults." placeholder:"LIST"`
 	HelpPasses bool       `help:"Describe the passes and exit."`
@@ -155,7 +156,14 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		if tuner != nil {
 			fmt.Fprintf(stdout, "tuning: %s\n", strings.Join(tuner.Found, "; "))
 		}
-		return rep.Table(stdout)
+		table := rep.Brief
+		if f.Layers {
+			table = rep.Table
+		}
+		if err := table(stdout); err != nil {
+			return err
+		}
+		return f.next(stdout, dir, rep)
 	}
 	return nil
 }
@@ -510,6 +518,7 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 		kept = fmt.Sprintf(", since %s would be no faster,", rep.Kept.Precision)
 	}
 	fmt.Fprintf(w, "%s → %s (package %s): %s%s for %s\n", rep.Model, dir, name, rep.Precision, kept, strings.Join(targets, ", "))
+	rep.Gain(w)
 	switch {
 	case rep.Fronts > 0:
 		fmt.Fprintf(w, "%s, %d of the first layers: ", plural.Count(max(1, rep.MicroBatches), "micro-batch"), rep.Fronts)
@@ -527,6 +536,20 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 		fmt.Fprint(w, "; ptxas not found: no registers in the report")
 	}
 	fmt.Fprintln(w)
+}
+
+// next prints what one would do next.
+func (f *flags) next(w io.Writer, dir string, rep *report.Report) error {
+	hint := "spark-run " + dir + " runs it and compares"
+	switch {
+	case f.Tune || len(f.TuneFile) > 0:
+	case rep.Kept != nil:
+		hint += "; --prefer size takes smaller weights, a lower --min-cosine more layers"
+	case rep.Calibration != nil && rep.Calibration.Generated:
+		hint += "; --calibrate DIR fits and measures on the model's own inputs"
+	}
+	_, err := fmt.Fprintf(w, "next: %s\n", hint)
+	return err
 }
 
 func emit(w io.Writer, what string, r *compile.Result) error {

@@ -29,7 +29,7 @@ func TestNothingOfTheProgressIsLeftOnTheScreen(t *testing.T) {
 		code int
 		last string // line of the screen
 	}{
-		"success": {[]string{"--precision", "fp8", "--min-cosine", "0"}, 0, "fp8 on gb10, predicted: "},
+		"success": {[]string{"--precision", "fp8", "--min-cosine", "0"}, 0, "predicted on gb10: fp8 "},
 		"error":   {[]string{"--precision", "bf16", "--min-cosine", "0.99999999"}, 2, "spark-compile: "},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -212,7 +212,8 @@ func (r *replayed) report(device hal.Info) *report.Report {
 	out.RanOn(device)
 	out.Runs, out.Missed = len(r.stages[0]), r.missed
 	if out.Runs > 0 {
-		out.Summary, out.Stages = report.Summarise(r.stages[len(stageNames)-1]), map[string]report.Summary{}
+		steps := report.Summarise(r.stages[len(stageNames)-1])
+		out.Summary, out.Stages = &steps, map[string]report.Summary{}
 		for i, name := range stageNames[:len(stageNames)-1] {
 			out.Stages[name] = report.Summarise(r.stages[i])
 		}

@@ -78,7 +78,8 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	}
 	r := report.Of(p, s.Model().Variant)
 	r.RanOn(d.Info())
-	r.Runs, r.Summary = len(times), report.Summarise(times)
+	summary := report.Summarise(times)
+	r.Runs, r.Summary = len(times), &summary
 	if f.Profile {
 		if err := f.profiled(stdout, p, s.Model().Variant, counts, r); err != nil {
 			return err
