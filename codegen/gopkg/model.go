@@ -12,11 +12,13 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
+// Module is what a generated package imports its runtime from.
+const Module = "github.com/spark-compile/spark-compile"
+
 const (
-	modulePath  = "github.com/spark-compile/spark-compile"
-	runtimePath = modulePath + "/runtime"
-	halPath     = modulePath + "/hal"
-	detectPath  = modulePath + "/hal/detect"
+	runtimePath = Module + "/runtime"
+	halPath     = Module + "/hal"
+	detectPath  = Module + "/hal/detect"
 	modeldPath  = runtimePath + "/modeld"
 	float16Path = "github.com/x448/float16"
 )

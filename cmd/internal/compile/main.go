@@ -4,6 +4,7 @@
 package compile
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -548,8 +549,26 @@ func (f *flags) next(w io.Writer, dir string, rep *report.Report) error {
 	case rep.Calibration != nil && rep.Calibration.Generated:
 		hint += "; --calibrate DIR fits and measures on the model's own inputs"
 	}
-	_, err := fmt.Fprintf(w, "next: %s\n", hint)
+	fmt.Fprintf(w, "next: %s\n", hint)
+	if known, err := moduleKnown(dir); err != nil || known {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "      to import it: go mod edit -replace %s=/path/to/its/checkout, then go mod tidy\n", gopkg.Module)
 	return err
+}
+
+// moduleKnown reports whether the module that a directory is in, if it is in one, is this project's or names it.
+func moduleKnown(dir string) (bool, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return false, err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil || dir == filepath.Dir(dir) {
+			return bytes.Contains(text, []byte(gopkg.Module)), nil
+		}
+	}
 }
 
 func emit(w io.Writer, what string, r *compile.Result) error {
