@@ -43,10 +43,12 @@ func Names() []string { return slices.Sorted(maps.Keys(commands)) }
 // Main runs the command that the first argument names.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
-		args = []string{""}
+		fmt.Fprint(stderr, usage(name))
+		return cli.BadInput
 	}
-	usage := fmt.Sprintf("Usage: %[1]s %[2]s ...\n\n%[1]s COMMAND --help describes one. A link with the name spark-COMMAND is that command.\n",
-		name, strings.Join(Names(), "|"))
+	if args[0] == "help" && len(args) == 2 {
+		args = []string{args[1], "--help"}
+	}
 	summaries := map[string]string{}
 	for short, c := range commands {
 		summaries[short] = c.summary
@@ -55,13 +57,24 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 	case command != nil:
 		return command(name+" "+args[0], args[1:], stdout, stderr)
 	case cli.Describe(name, "Compile ONNX models for NVIDIA GPUs, run, measure and adapt them.", summaries, args, stdout):
-	case args[0] == "--help" || args[0] == "-h":
-		fmt.Fprint(stdout, usage)
-	case args[0] == "--version":
+	case args[0] == "--help" || args[0] == "-h" || args[0] == "help":
+		fmt.Fprint(stdout, usage(name))
+	case args[0] == "--version" || args[0] == "version":
 		fmt.Fprintln(stdout, name, cli.Version())
 	default:
-		fmt.Fprintf(stderr, "%s: there is no command %q\n%s", name, args[0], usage)
+		fmt.Fprintf(stderr, "%s: there is no command %q\n%s", name, args[0], usage(name))
 		return cli.BadInput
 	}
 	return cli.Done
+}
+
+// usage lists the commands.
+func usage(name string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage: %s %s ...\n\n", name, strings.Join(Names(), "|"))
+	for _, short := range Names() {
+		fmt.Fprintf(&b, "  %-8s %s\n", short, commands[short].summary)
+	}
+	fmt.Fprintf(&b, "\n%[1]s help COMMAND describes one. A link with the name spark-COMMAND is that command.\n", name)
+	return b.String()
 }
