@@ -185,7 +185,7 @@ measurements:
 .PHONY: measure-accuracy
 measure-accuracy: tools
 	@log=$$($(TESTENV) $(GO) test ./internal/compile -count=1 -v -run 'FullModelsAgainst|QuantisedFiles') || { echo "$$log"; exit 1; }; \
-	echo "$$log" | grep -e SKIP -e 'test.go:[0-9]*: |' | sed 's/^ *[a-z_]*test.go:[0-9]*: //; s/^| \(model\|file\|relative L2\) |/\n&/'
+	echo "$$log" | grep -e SKIP -e 'test.go:[0-9]*: .*,[^ ]' | sed 's/^ *[a-z_]*test.go:[0-9]*: //; s/^\(model\|file\),/\n&/'
 
 # How good low precision of the trained network is on inputs that chose nothing (testdata/judge/judge.py). Run it when all is
 # chosen, and change nothing by what it prints.

@@ -1,6 +1,7 @@
 package dora
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"path/filepath"
@@ -127,7 +128,7 @@ func TestARoundedBaseIsNarrowOnTheDevice(t *testing.T) {
 	assert.ErrorContains(t, err, `frozen weights cannot be stored as "int4": give fp8, fp6 and nvfp4, or nothing`)
 }
 
-// TestBytesOfAStepAtFullSize prints rows for docs/measurements.md.
+// TestBytesOfAStepAtFullSize prints docs/measurements/training-bytes.csv.
 func TestBytesOfAStepAtFullSize(t *testing.T) {
 	if !fulltest.Runs(t.Name()) {
 		t.Skip("SPARK_FULL compiles steps of full size")
@@ -153,7 +154,7 @@ func TestBytesOfAStepAtFullSize(t *testing.T) {
 				wide = n
 			}
 			assert.LessOrEqual(t, n, wide)
-			t.Logf("| %s | %d | %d | %s | %d | %.2f | %d |", c.name, c.batch, m.Bytes, base, n, float64(n)/float64(wide), arena)
+			t.Logf("%s,%d,%d,%s,%d,%.2f,%d", c.name, c.batch, m.Bytes, cmp.Or(base, "bf16"), n, float64(n)/float64(wide), arena)
 		}
 	}
 }

@@ -53,7 +53,8 @@ const (
 // autocast does. A tensor in a hundred aside, each is held to 2e-2, or to an allowance of what autocast misses of it where that is more; the median tensor, the geometric mean, and the
 // number of those above 2e-2, to autocast's. Relu is Silu here: rounding turns the gradient of a unit near zero on or off, which says
 // nothing of how a program rounds. SPARK_RECORD is a Python with the packages of testdata/half.py: then the figures are
-// recorded anew, of the models as they are too. SPARK_MEASURE makes the table of docs/measurements.md, "Gradients in 16 bits", and lists all tensors.
+// recorded anew, of the models as they are too. SPARK_MEASURE logs rows of
+// docs/measurements/gradients.csv, and lists all tensors.
 func TestGradientsInHalfPrecision(t *testing.T) {
 	of := map[string]*witness{}
 	python, measure := os.Getenv("SPARK_RECORD"), os.Getenv("SPARK_MEASURE") != ""
@@ -207,7 +208,7 @@ func (h *half) hold(t *testing.T, in string, w *witness, hold bool) {
 	s := newGradients(t, h.model, h.Adapter, StepOptions{Precision: in})
 	ours := h.misses(s.all(t, h.data, func(g *ir.Graph) runner { return s.compiled(t, h.name, g) }))
 	auto, base := w.Misses["autocast "+in], w.Misses["base "+in]
-	t.Logf("| %s | %s | %d | %s | %s | %s |", h.name, in, len(ours), summary(ours), summary(auto), summary(base))
+	t.Logf("%s,%s,%d,%s,%s,%s", strings.ReplaceAll(h.name, ",", ""), in, len(ours), summary(ours), summary(auto), summary(base))
 	order := make([]int, len(ours))
 	for i := range order {
 		order[i] = i
@@ -235,7 +236,7 @@ func (h *half) hold(t *testing.T, in string, w *witness, hold bool) {
 
 // summary is the worst and the median of tensors, and how many miss more than the aim.
 func summary(x []float64) string {
-	return fmt.Sprintf("%.2g | %.2g | %d", slices.Max(x), median(x), above(x))
+	return fmt.Sprintf("%.2g,%.2g,%d", slices.Max(x), median(x), above(x))
 }
 
 func above(x []float64) (n int) {

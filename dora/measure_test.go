@@ -32,7 +32,7 @@ func measured(t *testing.T, name string, batch int) (m *Model, dir string) {
 	return m, filepath.Dir(path)
 }
 
-// TestMeasureMemoryAndSpeed makes the tables of docs/measurements.md, "Memory and time of a training step": SPARK_MEASURE is a
+// TestMeasureMemoryAndSpeed prints docs/measurements/training-step.csv, and times of PyTorch: SPARK_MEASURE is a
 // Python with the packages of testdata/record.py.
 func TestMeasureMemoryAndSpeed(t *testing.T) {
 	python := os.Getenv("SPARK_MEASURE")
@@ -46,8 +46,7 @@ func TestMeasureMemoryAndSpeed(t *testing.T) {
 // measureMemory prints what steps take between launches, and their times on GB10 as they are predicted.
 func measureMemory(t *testing.T) {
 	ctx := context.Background()
-	fmt.Println("| model, batch | MB between launches | launches of a step | again | more multiply-accumulates | run, µs | step, µs | step / run |")
-	fmt.Println("|---|---:|---:|---:|---:|---:|---:|---:|")
+	fmt.Println("model,batch,memory,arena (MB),launches,launches computed again,MACs again / forward,run (µs),step (µs),step / run")
 	for _, c := range []struct {
 		name    string
 		batch   int
@@ -61,7 +60,7 @@ func measureMemory(t *testing.T) {
 		for _, memory := range []func() int{func() int { return 0 }, func() int { return most / 2 }, func() int { return most / 4 }, func() int { return least }} {
 			s, err := NewStep(ctx, m, a, StepOptions{Precision: "bf16", Memory: memory()})
 			if err != nil {
-				fmt.Printf("| %s, %d | %.2f is too little | | | | | | |\n", c.name, c.batch, float64(memory())/1e6)
+				fmt.Printf("%s,%d,too little,%.2f,,,,,,\n", c.name, c.batch, float64(memory())/1e6)
 				continue
 			}
 			v := &s.Program.Variants[0]
@@ -75,11 +74,14 @@ func measureMemory(t *testing.T) {
 			for _, n := range m.graph.Nodes {
 				all += n.MACs()
 			}
-			label := fmt.Sprintf("%s, %d", c.name, c.batch)
-			if c.targets != nil {
-				label += fmt.Sprint(" ", c.targets)
+			label := "as needed"
+			if asked := memory(); asked > 0 {
+				label = fmt.Sprintf("at most %.2f", float64(asked)/1e6)
 			}
-			fmt.Printf("| %s | %.2f | %d | %d | %.0f M (of %.0f M forward) |", label, float64(v.ArenaBytes)/1e6, len(v.Entry(EntryStep).Launches), times, float64(more)/1e6, float64(all)/1e6)
+			if c.targets != nil {
+				label += fmt.Sprint(" of ", c.targets)
+			}
+			fmt.Printf("%s,%d,%s,%.2f,%d,%d,%.2f,", c.name, c.batch, label, float64(v.ArenaBytes)/1e6, len(v.Entry(EntryStep).Launches), times, float64(more)/float64(all))
 			if most == 0 || c.half && memory() == most/2 {
 				us := map[string]float64{}
 				for _, e := range []string{EntryRun, EntryStep} {
@@ -87,9 +89,9 @@ func measureMemory(t *testing.T) {
 					require.NoError(t, err)
 					us[e] = p.Total.US
 				}
-				fmt.Printf(" %.0f | %.0f | %.2f |\n", us[EntryRun], us[EntryStep], us[EntryStep]/us[EntryRun])
+				fmt.Printf("%.0f,%.0f,%.2f\n", us[EntryRun], us[EntryStep], us[EntryStep]/us[EntryRun])
 			} else {
-				fmt.Println(" | | |")
+				fmt.Println(",,")
 			}
 			if most == 0 {
 				most = v.ArenaBytes

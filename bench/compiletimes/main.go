@@ -61,12 +61,11 @@ func measure(compiler, models, only string) error {
 		return err
 	}
 	fmt.Printf("%s, load average %s\n\n", plural.Count(runtime.NumCPU(), "CPU"), load())
-	fmt.Println("| | CPU s, of which system | s | MB at most | goal | layers in 16 bits | least cosine | predicted µs, warm / cold | the same in fp16 |")
-	fmt.Println("|---|---:|---:|---:|---|---:|---|---:|---:|")
+	fmt.Println("model and precision,CPU (s),of which system (s),clock (s),memory (MB),CPU goal (s),memory goal (MB),layers in 16 bits,layers,predicted (µs),fp16 predicted (µs)")
 	for _, c := range compiles {
 		name := c.model + " " + c.precision
 		if c.forced {
-			name += ", `--min-cosine 0`"
+			name += " --min-cosine 0"
 		}
 		if !strings.Contains(name, only) {
 			continue
@@ -83,11 +82,11 @@ func measure(compiler, models, only string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		goal := fmt.Sprintf("%g s", c.seconds)
+		most := ""
 		if c.mb > 0 {
-			goal += fmt.Sprintf(", %g MB", c.mb)
+			most = fmt.Sprint(c.mb)
 		}
-		fmt.Printf("| %s | %.1f, %.1f | %.1f | %.0f | %s | %s |\n", name, (u.user + u.system).Seconds(), u.system.Seconds(), u.clock.Seconds(), u.mb, goal, u.result)
+		fmt.Printf("%s,%.1f,%.1f,%.1f,%.0f,%g,%s,%s\n", name, (u.user + u.system).Seconds(), u.system.Seconds(), u.clock.Seconds(), u.mb, c.seconds, most, u.result)
 	}
 	fmt.Printf("\nload average %s\n", load())
 	return nil
@@ -120,14 +119,14 @@ func run(compiler string, args []string, reported bool) (*usage, error) {
 	if !ok {
 		return nil, errors.New("this system does not tell the memory of a process")
 	}
-	u := &usage{c.ProcessState.UserTime(), c.ProcessState.SystemTime(), took, float64(s.Maxrss) * 1024 / 1e6, " | | |"}
+	u := &usage{c.ProcessState.UserTime(), c.ProcessState.SystemTime(), took, float64(s.Maxrss) * 1024 / 1e6, ",,,"}
 	if reported {
 		u.result, err = result(file)
 	}
 	return u, err
 }
 
-// result is what a report says of a budget: layers in 16 bits, the least cosine and where, and predicted times.
+// result is what a report says of a budget: layers in 16 bits, all layers, and predicted times, of what fp16 replaced if it did.
 func result(file string) (string, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -143,18 +142,11 @@ func result(file string) (string, error) {
 			wide++
 		}
 	}
-	least := r.Slices[0]
-	for _, s := range r.Slices {
-		if s.Cosine < least.Cosine {
-			least = s
-		}
-	}
-	out := fmt.Sprintf("%d of %d | %.6f, %s | ", wide, len(r.Layers), least.Cosine, least.Set)
-	half, low := r.Predicted[0], r.Predicted[len(r.Predicted)-1]
+	us := r.Predicted[len(r.Predicted)-1].US
 	if r.Kept != nil {
-		return out + fmt.Sprintf("kept fp16: %s would take %.1f / %.1f | %.1f / %.1f", r.Kept.Precision, r.Kept.US, r.Kept.ColdUS, half.US, half.ColdUS), nil
+		us = r.Kept.US
 	}
-	return out + fmt.Sprintf("%.1f / %.1f | %.1f / %.1f", low.US, low.ColdUS, half.US, half.ColdUS), nil
+	return fmt.Sprintf("%d,%d,%.1f,%.1f", wide, len(r.Layers), us, r.Predicted[0].US), nil
 }
 
 // load is the load average over 1, 5 and 15 minutes.

@@ -80,7 +80,7 @@ func contractions(t *testing.T, size driving.Size, least int64) (rows string, co
 	return out.String(), strings.Count(out.String(), "\n") - 1
 }
 
-var tableHead = []string{"model", "precision", "kernel", "launches", "MMAC", "schedule", "products a shared load", "16-byte accesses, %",
+var tableHead = []string{"model", "precision", "kernel", "launches", "MMAC", "schedule", "products a shared load", "16-byte accesses (%)",
 	"stages", "blocks", "why fewer than 48 blocks", "registers", "spills"}
 
 // TestContractionsOfEveryPrecision: the generator's small policy, in every precision, multiplies in the types that the

@@ -21,7 +21,7 @@ import (
 // least are the rates of issue 17 that teachers in fp8 are to have on GB10, in inferences a second.
 var least = map[string]float64{"policy": 3000, "vision": 2000}
 
-// TestPredictedRates prints the table of docs/measurements.md: what the cost model predicts of teachers of full-size models on GB10. Every
+// TestPredictedRates prints docs/measurements/teacher.csv: what the cost model predicts of teachers of full-size models on GB10. Every
 // layer is quantised, by one batch of generated inputs. SPARK_TEACHER_RATES names batches, all of the table if it is 1,4,8,16.
 func TestPredictedRates(t *testing.T) {
 	if !fulltest.Runs(t.Name()) && os.Getenv("SPARK_TEACHER_RATES") == "" {
@@ -31,6 +31,7 @@ func TestPredictedRates(t *testing.T) {
 	if list := os.Getenv("SPARK_TEACHER_RATES"); list != "" {
 		batches = strings.Split(list, ",")
 	}
+	t.Log("model,precision,batch,launches,time a run (µs),time a sample (µs),inferences/s")
 	for _, name := range []string{"policy", "vision", "dmonitoring"} {
 		src, err := driving.Make(name, driving.Full)
 		require.NoError(t, err)
@@ -55,7 +56,7 @@ func TestPredictedRates(t *testing.T) {
 				p, err := r.Profile(context.Background())
 				require.NoError(t, err)
 				rate := 1e6 * float64(batch) / p.Total.US
-				t.Logf("| %s | %s | %d | %d | %.1f | %.1f | %.0f |", name, precision, batch, p.Total.Launches, p.Total.US, p.Total.US/float64(batch), rate)
+				t.Logf("%s,%s,%d,%d,%.1f,%.1f,%.0f", name, precision, batch, p.Total.Launches, p.Total.US, p.Total.US/float64(batch), rate)
 				if precision == "fp8" {
 					assert.GreaterOrEqual(t, rate, least[name], "%s, %d samples at a time", name, batch)
 				}

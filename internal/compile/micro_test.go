@@ -181,12 +181,13 @@ func TestTheEstimateFindsMicroBatches(t *testing.T) {
 	}
 }
 
-// TestTimesOfBatches prints the table of docs/measurements.md for the models that SPARK_BATCHES names: of the directory beside the repository.
+// TestTimesOfBatches prints docs/measurements/batches.csv for the models that SPARK_BATCHES names: of the directory beside the repository.
 func TestTimesOfBatches(t *testing.T) {
 	list := os.Getenv("SPARK_BATCHES")
 	if list == "" {
 		t.Skip("set SPARK_BATCHES to models, as dmonitoring_model,driving_policy,driving_vision")
 	}
+	t.Log("model,batch,micro-batches,batches of the first layers,time a frame (µs),arena (MB),read (MB),written (MB),tensor-core rate (% of 91 TFLOPS),launches")
 	for _, name := range strings.Split(list, ",") {
 		m, err := onnx.Load(filepath.Join("..", "..", "..", "shared", "models", name+".onnx"))
 		require.NoError(t, err)
@@ -216,7 +217,7 @@ func TestTimesOfBatches(t *testing.T) {
 					done, us = done+float64(macs[l.Kernel]), us+l.Time.US
 				}
 			}
-			t.Logf("| %s | %d | %d | %d | %.1f | %.1f | %.1f | %.1f | %.1f | %d |", name, batch, max(1, e.Repeats), max(1, e.Fronts), p.Total.US/float64(batch), float64(v.ArenaBytes)/1e6,
+			t.Logf("%s,%d,%d,%d,%.1f,%.1f,%.1f,%.1f,%.1f,%d", name, batch, max(1, e.Repeats), max(1, e.Fronts), p.Total.US/float64(batch), float64(v.ArenaBytes)/1e6,
 				float64(read)/1e6, float64(written)/1e6, 100*2*done/(us*1e-6)/91e12, p.Total.Launches)
 		}
 	}

@@ -323,15 +323,14 @@ var fulls = []full{
 	{"driving_vision", 3, map[string]int{"fp32": 58, "fp16": 54}, map[string]gopkg.Bounds{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .99998, RelL2: 1e-2}}},
 }
 
-// TestFullModelsAgainstGoldenOutputs runs the published and stand-in models of ../shared/models, where they are, and logs a
-// table for docs/measurements.md (make measure-accuracy).
+// TestFullModelsAgainstGoldenOutputs runs the published and stand-in models of ../shared/models, where they are, and logs
+// docs/measurements/accuracy.csv (make measure-accuracy).
 func TestFullModelsAgainstGoldenOutputs(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "shared", "models")
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip("no full-size models beside the repository: ", err)
 	}
-	t.Log("| model | precision | golden inputs | 1 − cosine, worst | relative L2, worst | squared error, of its graph's | of slices | launches | arena | live bytes |")
-	t.Log("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+	t.Log("model,precision,golden inputs,worst 1 - cosine,worst relative L2,squared error / that of its graph,least of a slice,most of a slice,launches,arena (bytes),live (bytes)")
 	for _, f := range fulls {
 		for _, precision := range []string{"fp32", "fp16"} {
 			t.Run(f.model+"/"+precision, func(t *testing.T) { f.check(t, dir, precision) })
@@ -370,16 +369,16 @@ func (f full) check(t *testing.T, dir, precision string) {
 			final = append(final, evaluate(t, r.Graph, z, true)[q.Name])
 		}
 	}
-	ofGraph := " |"
+	ofGraph := ",,"
 	if precision == "fp16" {
 		requireWeightsOnce(t, r.Program)
 		var ratios []float64
 		for _, part := range parts(q) {
 			ratios = append(ratios, requireRatio(t, part.Name, 1.5, cut(got, part), cut(final, part), cut(exact, part)))
 		}
-		ofGraph = fmt.Sprintf("%.2f | %.2f–%.2f", ratios[0], slices.Min(ratios), slices.Max(ratios))
+		ofGraph = fmt.Sprintf("%.2f,%.2f,%.2f", ratios[0], slices.Min(ratios), slices.Max(ratios))
 	}
-	t.Logf("| %s | %s | %d | %.2g | %.2g | %s | %d | %d | %d |", f.model, precision, f.golden, apart, far, ofGraph, len(v.Entries[0].Launches), v.ArenaBytes, v.LiveBytes)
+	t.Logf("%s,%s,%d,%.2g,%.2g,%s,%d,%d,%d", f.model, precision, f.golden, apart, far, ofGraph, len(v.Entries[0].Launches), v.ArenaBytes, v.LiveBytes)
 }
 
 // requireWeightsOnce holds what DRAM serves in a run with cold weights, by the model of L2, to little more than weights, inputs and outputs: what is

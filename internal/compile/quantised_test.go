@@ -80,8 +80,7 @@ func TestQuantisedFilesAgreeLayerByLayer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs full-size models")
 	}
-	t.Log("| file | values that file and program store | codes | differ | by more than a step | may differ by rounding | relative L2 of a layer, at most |")
-	t.Log("|---|---:|---:|---:|---:|---:|---:|")
+	t.Log("file,values stored by both,codes,differ,by more than a step,may differ by rounding,greatest relative L2 of a layer")
 	for i, c := range quantisedFiles {
 		t.Run(c.name, func(t *testing.T) {
 			if i > 0 && !fulltest.Runs(t.Name()) {
@@ -90,7 +89,7 @@ func TestQuantisedFilesAgreeLayerByLayer(t *testing.T) {
 			path := shared(t, "quantised", c.name+".onnx")
 			r := compiledFile(t, path, "fp16")
 			l := compareLayers(t, r, runEverything(t, path, shared(t, "golden", "dmonitoring_model_3.npz")))
-			t.Logf("| %s | %d | %d | %d | %d | %d | %.2g |", c.name, l.values, l.codes, l.differ, l.far, l.open, l.relL2)
+			t.Logf("%s,%d,%d,%d,%d,%d,%.2g", c.name, l.values, l.codes, l.differ, l.far, l.open, l.relL2)
 			require.Equal(t, c.values, l.values)
 			require.LessOrEqual(t, l.relL2, 1e-2)
 		})
@@ -106,8 +105,7 @@ func TestQuantisedFilesAreAsAccurateAsONNXRuntime(t *testing.T) {
 		t.Skip("runs full-size models")
 	}
 	py := python(t)
-	t.Log("| relative L2 | from ONNX Runtime unoptimised: ours | itself optimised | itself, inputs an f16 ulp up or down | from the network's exact outputs: ours | ONNX Runtime | optimised |")
-	t.Log("|---|---:|---:|---:|---:|---:|---:|")
+	t.Log("file,from ONNX Runtime: ours,from it: optimised,from it: inputs an f16 ulp off,from exact outputs: ours,from exact: ONNX Runtime,from exact: optimised")
 	for _, c := range quantisedFiles {
 		t.Run(c.name, func(t *testing.T) {
 			path := shared(t, "quantised", c.name+".onnx")
@@ -135,7 +133,7 @@ func TestQuantisedFilesAreAsAccurateAsONNXRuntime(t *testing.T) {
 				runs["ours"] = append(runs["ours"], outputs(t, r.Program, s, z)["outputs"])
 			}
 			between := func(a, b string) float64 { return judge(runs[a], runs[b]).relL2 }
-			t.Logf("| %s | %.4f | %.4f | %.4f | %.4f | %.4f | %.4f |", c.name, between("ours", "plain"), between("optimised", "plain"), between("half", "plain"),
+			t.Logf("%s,%.4f,%.4f,%.4f,%.4f,%.4f,%.4f", c.name, between("ours", "plain"), between("optimised", "plain"), between("half", "plain"),
 				between("ours", "exact"), between("plain", "exact"), between("optimised", "exact"))
 			require.LessOrEqual(t, between("ours", "exact"), 1.1*between("plain", "exact"))
 			require.LessOrEqual(t, between("ours", "plain"), 2*between("optimised", "plain"))

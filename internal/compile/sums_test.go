@@ -46,7 +46,7 @@ func onGolden(t *testing.T, p *runtime.Program, sumBits map[string]int, golden [
 
 // TestWhatModelsLoseBySumsThatDropBits runs the models of ../shared/models, where they are, with every sum in f32, with sums of which what is below 22
 // bits is dropped, which is next to nothing but moves numbers to a neighbouring code where they are rounded, and below 13 bits; then so with
-// kernels that add partial sums in f32. -v prints lines of the table of docs/measurements.md: relative L2 from the golden outputs, and from the same
+// kernels that add partial sums in f32. -v prints rows of docs/measurements/partial-sums-models.csv: relative L2 from the golden outputs, and from the same
 // program's outputs with sums in f32.
 func TestWhatModelsLoseBySumsThatDropBits(t *testing.T) {
 	all := os.Getenv("SPARK_MEASURE") != ""
@@ -58,6 +58,7 @@ func TestWhatModelsLoseBySumsThatDropBits(t *testing.T) {
 		models, low = []string{"driving_policy", "dmonitoring_model", "driving_vision"}, []string{"fp16", "fp8"}
 	}
 	const few, nearlyAll = 13, 22
+	t.Log("model,precision,golden inputs,f32,13 bits,partial: f32,partial: 13 bits,moved at 22 bits,moved at 13 bits,partial: moved at 13 bits")
 	for _, name := range models {
 		m, err := onnx.Load(shared(t, name+".onnx"))
 		require.NoError(t, err)
@@ -87,7 +88,7 @@ func TestWhatModelsLoseBySumsThatDropBits(t *testing.T) {
 				dropped, _ := onGolden(t, plain.Program, drops, golden)
 				sums, _ := onGolden(t, partial.Program, nil, golden)
 				added, _ := onGolden(t, partial.Program, drops, golden)
-				t.Logf("| %s | %s | %d | %.2e | %.2e | %.2e | %.2e | %.2e | %.2e | %.2e |", name, precision, len(golden), distance(exact, want), distance(dropped, want),
+				t.Logf("%s,%s,%d,%.2e,%.2e,%.2e,%.2e,%.2e,%.2e,%.2e", name, precision, len(golden), distance(exact, want), distance(dropped, want),
 					distance(sums, want), distance(added, want), distance(nearly, exact), distance(dropped, exact), distance(added, sums))
 				require.NotZero(t, distance(dropped, exact))
 				if precision == "fp16" { // in 8 bits, which code a number is rounded to decides

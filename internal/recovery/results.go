@@ -86,36 +86,36 @@ func (r *Results) Row(want Row, make func(*Row) error) (*Row, error) {
 	return &want, f.Close()
 }
 
-// Heading is that of a table of rows.
-const Heading = "| damage | adapter | chosen by | layers | numbers | share of the file | relative L2 | variation explained |\n|---|---|---|---:|---:|---:|---:|---:|\n"
+// Heading is that of a CSV file of rows.
+const Heading = "damage,adapter,trained by,layers chosen by,layers,numbers,share of the file (%),relative L2,variation explained\n"
 
 // Print writes a row of the table.
 func (r *Row) Print(w io.Writer) {
 	if r.Adapter == "" {
 		strength := ""
 		if r.Strength > 0 {
-			strength = fmt.Sprintf(", strength %.3f", r.Strength)
+			strength = fmt.Sprintf(" of strength %.3f", r.Strength)
 		}
-		fmt.Fprintf(w, "| %s%s | none | | | | | %.4f | %.3f |\n", r.Damage, strength, r.Relative, r.Explained)
+		fmt.Fprintf(w, "%s%s,none,,,,,,%.4f,%.3f\n", r.Damage, strength, r.Relative, r.Explained)
 		return
 	}
-	kind, share := r.Adapter, fmt.Sprintf("%.2f %%", 100*r.Share)
-	if r.Trainer != "" {
-		kind, share = kind+", "+r.Trainer, ""
+	share := ""
+	if r.Trainer == "" {
+		share = fmt.Sprintf("%.2f", 100*r.Share)
 	}
-	fmt.Fprintf(w, "| %s | %s | %s | %d | %d | %s | %.4f | %.3f |\n", r.Damage, kind, r.Chosen, r.Layers, r.Numbers, share, r.Relative, r.Explained)
+	fmt.Fprintf(w, "%s,%s,%s,%s,%d,%d,%s,%.4f,%.3f\n", r.Damage, r.Adapter, r.Trainer, r.Chosen, r.Layers, r.Numbers, share, r.Relative, r.Explained)
 }
 
-// BaseHeading is that of a table of rows by how steps compute.
-const BaseHeading = "| damage | values | base | constants | adapter | layers | numbers | relative L2 | variation explained | merged: relative L2 | variation explained | into its own weights | variation explained |\n|---|---|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+// BaseHeading is that of a CSV file of rows by how steps compute.
+const BaseHeading = "damage,values,base,weights (bytes),adapter,layers,numbers,step: relative L2,step: variation explained,merged: relative L2,merged: variation explained,merged into own weights: variation explained\n"
 
 // PrintBase writes a row of that table.
 func (r *Row) PrintBase(w io.Writer) {
-	fmt.Fprintf(w, "| %s | %s | %s | ", r.Damage, r.Precision, cmp.Or(r.Base, "wide"))
+	fmt.Fprintf(w, "%s,%s,%s,", r.Damage, r.Precision, cmp.Or(r.Base, "wide"))
 	if r.Adapter == "" {
-		fmt.Fprintf(w, "| none | | | %.4f | %.3f | | | | |\n", r.Relative, r.Explained)
+		fmt.Fprintf(w, ",none,,,%.4f,%.3f,,,\n", r.Relative, r.Explained)
 		return
 	}
-	fmt.Fprintf(w, "%d | %s | %d | %d | %.4f | %.3f | %.4f | %.3f | %.4f | %.3f |\n", r.Constants, r.Adapter, r.Layers, r.Numbers,
-		r.Relative, r.Explained, r.Merged.Relative, r.Merged.Explained, r.Cleared.Relative, r.Cleared.Explained)
+	fmt.Fprintf(w, "%d,%s,%d,%d,%.4f,%.3f,%.4f,%.3f,%.3f\n", r.Constants, r.Adapter, r.Layers, r.Numbers,
+		r.Relative, r.Explained, r.Merged.Relative, r.Merged.Explained, r.Cleared.Explained)
 }

@@ -1,9 +1,12 @@
 package recovery
 
 import (
+	"encoding/csv"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -57,4 +60,19 @@ func TestARunThatWasInterruptedGoesOn(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, append(after, after[:20]...), 0o666))
 	_, err = OpenResults(path)
 	assert.ErrorContains(t, err, path+":7: ")
+}
+
+// TestRows_HaveTheColumnsOfTheirHeading reads what rows print as CSV files.
+func TestRows_HaveTheColumnsOfTheirHeading(t *testing.T) {
+	damaged, ours, theirs := Row{Damage: Int8, Strength: 0.5}, Row{Damage: Int8, Adapter: "dora", Chosen: ByLoss}, Row{Damage: Int8, Adapter: "dora", Trainer: "PEFT"}
+	for heading, show := range map[string]func(*Row, io.Writer){Heading: (*Row).Print, BaseHeading: (*Row).PrintBase} {
+		var out strings.Builder
+		out.WriteString(heading)
+		for _, r := range []*Row{&damaged, &ours, &theirs} {
+			show(r, &out)
+		}
+		rows, err := csv.NewReader(strings.NewReader(out.String())).ReadAll()
+		require.NoError(t, err)
+		require.Len(t, rows, 4)
+	}
 }

@@ -52,8 +52,8 @@ def by_us(binaries, package, inputs, scratch):
 
 
 def row(name, sets, results):
-    figures = [f"{x:.4f} | {v:.3f} | {c:.5f}" for x, v, c in (quality(results[s], want) for s, (_, want) in sets.items())]
-    print(f"| {name} | {' | '.join(figures)} |", flush=True)
+    figures = [f"{x:.4f},{v:.3f},{c:.5f}" for x, v, c in (quality(results[s], want) for s, (_, want) in sets.items())]
+    print(",".join([name, *figures]), flush=True)
 
 
 def main(binaries, models):
@@ -64,22 +64,21 @@ def main(binaries, models):
     unlike = pictures.inputs()
     sets = {"golden": ([z["input_img"] for z in golden], [z["outputs"].ravel() for z in golden]),
             "pictures": (unlike, by_onnxruntime(model, unlike))}
-    print("| | golden 3-10: relative L2 | explained | cosine | pictures: relative L2 | explained | cosine |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    print("program,golden inputs 3-10: relative L2,golden: variation explained,golden: least cosine,pictures: relative L2,pictures: variation explained,pictures: least cosine")
     for precision, budget in OURS:
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             command = [binaries / "spark-compile", model, "--precision", precision, "--calibrate", models / "calibration" / NAME, "-o", folder / "network", "--quiet"]
             done = subprocess.run(command + (["--min-cosine", budget] if budget else []), capture_output=True, text=True)
-            name = f"{precision}, {'forced' if budget else 'default budget'}"
+            name = f"{precision} {'forced' if budget else 'with the default budget'}"
             if done.returncode:
-                print(f"| {name} | refused: {done.stderr.strip()} |")
+                print(f"{name} was refused: {done.stderr.strip()}", file=sys.stderr)
                 continue
             row(name, sets, {s: by_us(binaries, folder / "network", x, folder) for s, (x, _) in sets.items()})
     for file in THEIRS:
         path = models / "quantised" / f"{file}.onnx"
         if path.exists():
-            row(f"{file}, ONNX Runtime", sets, {s: by_onnxruntime(path, x) for s, (x, _) in sets.items()})
+            row(f"{file} in ONNX Runtime", sets, {s: by_onnxruntime(path, x) for s, (x, _) in sets.items()})
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ type verdict string
 
 const (
 	met     verdict = "met"
-	missing verdict = "**missed**"
+	missing verdict = "missed"
 	half    verdict = "kept fp16"
 	refused verdict = "refused"
 )
@@ -71,11 +71,11 @@ type row struct {
 }
 
 func (r *row) String() string {
-	head := fmt.Sprintf("| %s | %s | %d | %g | %s |", r.name, r.precision, r.fitted, r.budget, r.prefer())
+	head := fmt.Sprintf("%s,%s,%d,%g,%s", r.name, r.precision, r.fitted, r.budget, r.prefer())
 	if r.verdict == refused {
-		return head + " | | | | | refused |"
+		return head + ",,,,,,,,refused"
 	}
-	return fmt.Sprintf("%s %d of %d | %.6f, %s | %d | %.6f | %s | %s |", head, r.wide, r.layers, r.promised.Cosine, r.promised.Set, r.judged, r.unseen.Cosine, r.unseen.Name, r.verdict)
+	return fmt.Sprintf("%s,%d,%d,%.6f,%s,%d,%.6f,%s,%s", head, r.wide, r.layers, r.promised.Cosine, r.promised.Set, r.judged, r.unseen.Cosine, r.unseen.Name, r.verdict)
 }
 
 // split parts the pool into inputs to calibrate with and the rest, otherwise in each combination.

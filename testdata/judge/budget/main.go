@@ -47,8 +47,7 @@ func judge(ctx context.Context, models string, seed uint64, only string) (missed
 	if err != nil {
 		return 0, err
 	}
-	fmt.Println("| network | precision | inputs | asked | prefer | in 16 bits | compiler's figure | unseen inputs | cosine on them | of | verdict |")
-	fmt.Println("|---|---|---:|---:|---|---:|---:|---:|---:|---|---|")
+	fmt.Println("network,precision,inputs,budget,prefer,layers in 16 bits,layers,lowest cosine on the compiler's inputs,of them,unseen inputs,lowest cosine on unseen inputs,output,verdict")
 	var rows []*row
 	for at, n := range networks {
 		for _, c := range combinations(at, n) {
