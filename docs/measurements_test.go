@@ -27,9 +27,9 @@ import (
 
 var update = flag.Bool("update", false, "write measurements.md from measurements/, and replace the commit now")
 
-// A measurement is an entry of measurements/index.json: a table, the command that makes it, and what it shows. The digest is of
-// what the table depends on, so a change that leaves these alone makes no figure stale. An entry made anew has the commit
-// "now": -update replaces it, and sets date and digest.
+// A measurement is an entry of measurements/index.json: a table, the command that makes it, and what it shows. The
+// digest is of what the table depends on, so a change that leaves these alone makes no figure stale. An entry made
+// anew has the commit "now": -update replaces it, and sets date and digest.
 type measurement struct {
 	Group      string   `json:"group"`
 	Title      string   `json:"title"`
@@ -48,8 +48,8 @@ const (
 	entered = "now" // the commit of an entry that -update completes
 )
 
-// TestMeasurements_PageIsOfTheData compares measurements.md with what the tables of measurements/ and their digests make of it.
-// With -v it lists what is stale.
+// TestMeasurements_PageIsOfTheData compares measurements.md with what the tables of measurements/ and their digests
+// make of it. With -v it lists what is stale.
 func TestMeasurements_PageIsOfTheData(t *testing.T) {
 	recorded, err := os.ReadFile("../internal/compile/testdata/programs.txt")
 	require.NoError(t, err)
@@ -182,7 +182,8 @@ var (
 	functions = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)\w+)\(`)
 )
 
-// exists reports why a command cannot be what makes a table: its program, target, package or test is not in the repository.
+// exists reports why a command cannot be what makes a table: its program, target, package or test is not in the
+// repository.
 func exists(command string) error {
 	words := strings.Fields(command)
 	for len(words) > 0 && regexp.MustCompile(`^[A-Z_]+=`).MatchString(words[0]) {

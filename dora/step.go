@@ -53,8 +53,9 @@ const (
 
 // StepOptions say how a step trains.
 type StepOptions struct {
-	// Precision is fp32, fp16 or bf16: of the model's values; trained numbers and their moments are f32. No layers stay f32: in PyTorch's
-	// autocast leaving out any one part of policy changes the median error of gradients in bf16 from 0.032 to between that and 0.036.
+	// Precision is fp32, fp16 or bf16: of the model's values; trained numbers and their moments are f32. No layers
+	// stay f32: in PyTorch's autocast leaving out any one part of policy changes the median error of gradients in
+	// bf16 from 0.032 to between that and 0.036.
 	Precision string
 	// Base is how frozen weights are stored: fp8, fp6 or nvfp4, as narrow as that precision has them; "": as in the file. They are
 	// rounded to the nearest numbers, or as Model.RoundBase found them if Base is the name that it gave, and the adapter is trained

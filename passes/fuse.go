@@ -15,9 +15,10 @@ var _ = register(Pass{
 	Run: fuse,
 })
 
-// FuseOptions are for programs with adapters, which train: contractions may have several results, cheap values are computed again for each
-// reader, elementwise loops that read one value share a kernel, and so do the products of a layer and its adapter. Other programs would gain
-// by the first alone, in precision file: 4 to 5 % of vision and supercombo, predicted (2026-11-23). It is untried with random graphs there.
+// FuseOptions are for programs with adapters, which train: contractions may have several results, cheap values are
+// computed again for each reader, elementwise loops that read one value share a kernel, and so do the products of a
+// layer and its adapter. Other programs would gain by the first alone, in precision file: 4 to 5 % of vision and
+// supercombo, predicted (2026-11-23). It is untried with random graphs there.
 type FuseOptions struct{ Siblings bool }
 
 // fuse wraps every node into a Region, in as few regions as the contract in docs/design/regions.md allows:

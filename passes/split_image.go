@@ -29,10 +29,11 @@ type SplitImageOptions struct{ Greatest map[string]float64 }
 // imageChannels bounds the channels of an image: openpilot's two frames have 12.
 const imageChannels = 16
 
-// splitImage makes x, an image computed from the graph's inputs, the channels of x̂ and of x−x̂, where x̂ is x with the 4
-// significant bits of e4m3. A pixel rounded to 4 bits is off by the same amount wherever its colour is the same, which no
-// later sum averages away; the second term has the other 4 bits. The convolution sums over twice the channels. In fp8 driver
-// monitoring's relative L2 on pictures falls from 0.0311 to 0.0265; with 16-bit activations in that layer it was 0.0321 (2026-11-22).
+// splitImage makes x, an image computed from the graph's inputs, the channels of x̂ and of x−x̂, where x̂ is x with
+// the 4 significant bits of e4m3. A pixel rounded to 4 bits is off by the same amount wherever its colour is the
+// same, which no later sum averages away; the second term has the other 4 bits. The convolution sums over twice the
+// channels. In fp8 driver monitoring's relative L2 on pictures falls from 0.0311 to 0.0265; with 16-bit activations
+// in that layer it was 0.0321 (2026-11-22).
 func splitImage(ctx *Context, s *sweep, n *ir.Node) {
 	if n.Op.Name != "Conv" || n.Attrs.String("layout", "NCHW") != "NHWC" || n.Attrs.Int("group", 1) != 1 {
 		return

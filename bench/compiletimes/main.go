@@ -126,7 +126,8 @@ func run(compiler string, args []string, reported bool) (*usage, error) {
 	return u, err
 }
 
-// result is what a report says of a budget: layers in 16 bits, all layers, and predicted times, of what fp16 replaced if it did.
+// result is what a report says of a budget: layers in 16 bits, all layers, and predicted times, of what fp16 replaced
+// if it did.
 func result(file string) (string, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {

@@ -13,11 +13,12 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// heads is a producer that is an attention, whose heads lie beside each other in the rows of A: it brings a block those that are in its
-// chunks of K. Teams of warps compute a head each at a time, with all of its keys in shared memory, and write it to the tiles of A behind the
-// stages. While they do, the next heads are on their way. Where they are not as many as teams want, some teams wait.
-// Without it policy takes 6 to 7 % longer on sm_121, sm_90 and sm_80, vision and supercombo 1 to 2 % on the last two and as long on
-// sm_121, where DRAM bounds them (fp16, predicted, 2026-11-29).
+// heads is a producer that is an attention, whose heads lie beside each other in the rows of A: it brings a block
+// those that are in its chunks of K. Teams of warps compute a head each at a time, with all of its keys in shared
+// memory, and write it to the tiles of A behind the stages. While they do, the next heads are on their way. Where
+// they are not as many as teams want, some teams wait. Without it policy takes 6 to 7 % longer on sm_121, sm_90 and
+// sm_80, vision and supercombo 1 to 2 % on the last two and as long on sm_121, where DRAM bounds them (fp16,
+// predicted, 2026-11-29).
 type heads struct {
 	p, of *problem // the product, and the attention
 	ctx   *kernel.Context

@@ -21,8 +21,9 @@ import (
 // least are the rates of issue 17 that teachers in fp8 are to have on GB10, in inferences a second.
 var least = map[string]float64{"policy": 3000, "vision": 2000}
 
-// TestPredictedRates prints docs/measurements/teacher.csv: what the cost model predicts of teachers of full-size models on GB10. Every
-// layer is quantised, by one batch of generated inputs. SPARK_TEACHER_RATES names batches, all of the table if it is 1,4,8,16.
+// TestPredictedRates prints docs/measurements/teacher.csv: what the cost model predicts of teachers of full-size
+// models on GB10. Every layer is quantised, by one batch of generated inputs. SPARK_TEACHER_RATES names batches, all
+// of the table if it is 1,4,8,16.
 func TestPredictedRates(t *testing.T) {
 	if !fulltest.Runs(t.Name()) && os.Getenv("SPARK_TEACHER_RATES") == "" {
 		t.Skip("a long test: set SPARK_TEACHER_RATES to batches, as 1,4,8,16")

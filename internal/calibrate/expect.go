@@ -6,12 +6,13 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// On inputs of one kind log10(1 − cosine) is near enough to normally distributed, with a deviation of 0.1 to 0.5. A search takes
-// the first program that its budget lets pass, which is one that was lucky on the inputs of the search, so others are worse than
-// the worst of these: in 16 of 28 programs of the generator's networks, by up to 10 times. Beyond mean + 3 deviations is one of 28,
-// beyond 2 and 2.5 are 7 and 4, and beyond the worst of three draws of perturbed inputs 12 (2026-11-22). √(1 + 1/n) lowers unseen
-// inputs beyond the bound from 17 to 2 of 936, where 0.13 % are expected; it was chosen although it costs vision 2.3 % in fp8,
-// against the rule written before, of at most 1 %. Student's t has none beyond, and costs driver monitoring 3.3 % (2026-11-24).
+// On inputs of one kind log10(1 − cosine) is near enough to normally distributed, with a deviation of 0.1 to 0.5. A
+// search takes the first program that its budget lets pass, which is one that was lucky on the inputs of the search,
+// so others are worse than the worst of these: in 16 of 28 programs of the generator's networks, by up to 10 times.
+// Beyond mean + 3 deviations is one of 28, beyond 2 and 2.5 are 7 and 4, and beyond the worst of three draws of
+// perturbed inputs 12 (2026-11-22). √(1 + 1/n) lowers unseen inputs beyond the bound from 17 to 2 of 936, where
+// 0.13 % are expected; it was chosen although it costs vision 2.3 % in fp8, against the rule written before, of at
+// most 1 %. Student's t has none beyond, and costs driver monitoring 3.3 % (2026-11-24).
 const (
 	sigmas      = 3.0  // standard deviations above the mean that other inputs are expected to stay below
 	usualSpread = 0.4  // the standard deviation of most networks

@@ -11,8 +11,8 @@ import (
 )
 
 // perturbedAtMost bounds the number of perturbed inputs: each is run through the exact and the quantised graph as a
-// calibration input is. Fitting to them as well lowers driver monitoring's relative L2 on pictures from 0.0389 to 0.0360 in fp8, and
-// leaving a quarter of all to choose strengths to 0.0291 (3 fits, 2026-11-22).
+// calibration input is. Fitting to them as well lowers driver monitoring's relative L2 on pictures from 0.0389 to
+// 0.0360 in fp8, and leaving a quarter of all to choose strengths to 0.0291 (3 fits, 2026-11-22).
 const perturbedAtMost = 16
 
 // Draws of perturbed inputs.
@@ -23,9 +23,9 @@ const (
 	secondDraw   // fitted to beside fittedDraw, where that takes little time; some of its images are flat patches
 )
 
-// secondWork bounds the multiply-adds of the graph on all calibration inputs up to which a second draw is fitted to. In fp8 it lowers
-// driver monitoring's relative L2 on all of six sets, on pictures from 0.0227 to 0.0211 (6 fits, 2026-11-22); a third draw adds nothing.
-// In nvfp4 layers get between 1 % better and 3 % worse.
+// secondWork bounds the multiply-adds of the graph on all calibration inputs up to which a second draw is fitted to.
+// In fp8 it lowers driver monitoring's relative L2 on all of six sets, on pictures from 0.0227 to 0.0211 (6 fits,
+// 2026-11-22); a third draw adds nothing. In nvfp4 layers get between 1 % better and 3 % worse.
 const secondWork = 1 << 33
 
 // fittedTo are the perturbed inputs that a precision is fitted to, and which input each comes from.
@@ -46,10 +46,10 @@ func fittedTo(g *ir.Graph, name string, inputs []map[string]*ir.Array) (out []ma
 	return out, from
 }
 
-// coarseBits is the number of bits of weights up to which formats are fitted to images with texture. The coarser weights are,
-// the more of their accuracy comes from making errors cancel on the inputs that were seen, which inputs unlike them lose. Texture lowers
-// the error of driver monitoring's NVFP4 layers on pictures from 0.0488 to 0.0464. fp8 and fp6 get better on pictures, but layers of
-// fp8 get 4 % worse on three other sets (3 fits, 2026-11-22).
+// coarseBits is the number of bits of weights up to which formats are fitted to images with texture. The coarser
+// weights are, the more of their accuracy comes from making errors cancel on the inputs that were seen, which inputs
+// unlike them lose. Texture lowers the error of driver monitoring's NVFP4 layers on pictures from 0.0488 to 0.0464.
+// fp8 and fp6 get better on pictures, but layers of fp8 get 4 % worse on three other sets (3 fits, 2026-11-22).
 const coarseBits = 4
 
 // coarse reports whether a precision has weights of so few bits.
@@ -278,8 +278,9 @@ func (p *picture) texture(rng *rand.Rand, reach float64) {
 	})
 }
 
-// mostPatches is the greatest number of brightnesses that one plane is parted into: with up to 64 or 300 layers are 1 to 3 % worse.
-// Patches lower their error on pictures from 0.0191 to 0.0175 (seven layers, 2026-11-23). Outputs on hard pictures are no better.
+// mostPatches is the greatest number of brightnesses that one plane is parted into: with up to 64 or 300 layers are 1
+// to 3 % worse. Patches lower their error on pictures from 0.0191 to 0.0175 (seven layers, 2026-11-23). Outputs on
+// hard pictures are no better.
 const mostPatches = 12
 
 // patch makes flat patches with sharp edges, the same in all planes, as pictures have them: one of the planes is parted at a few of

@@ -11,10 +11,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// refit makes a candidate of findings whose weights are rounded again, and whose means are corrected again, for just that
-// assignment, by a walk of the quantised graph alone: weights make up for no earlier errors, and of the exact graph the means of channels are
-// known from an earlier walk. Vision is better without recovery where few layers are quantised (1 − cosine 0.00069 instead of 0.00145),
-// the trained network is not, so only the first walk has it (2026-11-22). It is nil if the findings lack something.
+// refit makes a candidate of findings whose weights are rounded again, and whose means are corrected again, for just
+// that assignment, by a walk of the quantised graph alone: weights make up for no earlier errors, and of the exact
+// graph the means of channels are known from an earlier walk. Vision is better without recovery where few layers are
+// quantised (1 − cosine 0.00069 instead of 0.00145), the trained network is not, so only the first walk has it
+// (2026-11-22). It is nil if the findings lack something.
 func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (*Fitted, error) {
 	f := c.assemble(a)
 	if f == nil {

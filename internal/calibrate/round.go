@@ -12,8 +12,9 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// Technique selects how rounding errors are reduced; the zero value rounds to nearest. Of driver monitoring's NVFP4 layers recovery
-// lowers the error on pictures by 7 % and the search of block scales by 6 %, Feedback by 31 % (2026-11-22).
+// Technique selects how rounding errors are reduced; the zero value rounds to nearest. Of driver monitoring's NVFP4
+// layers recovery lowers the error on pictures by 7 % and the search of block scales by 6 %, Feedback by 31 %
+// (2026-11-22).
 type Technique struct {
 	Feedback  bool // round weights against the second moments of their inputs (GPTQ), then improve them one by one
 	Recover   bool // first move weights so that they compensate errors of earlier layers
@@ -106,10 +107,10 @@ type rows struct{ member, first, step, count int }
 
 func (r rows) at(i int) int { return r.first + i*r.step }
 
-// dampings are the fractions of the mean diagonal that are tried as an addition to the second moments. A few inputs tell
-// little about directions in which they hardly vary; a rounding that relies on those does worse on other inputs than
-// rounding to nearest. Recovery of earlier errors is a regression and uses one step more. Rounding the layers of vectors to
-// nearest instead raises driver monitoring's relative L2 by 9 % in fp8 (9 fits, 2026-11-23).
+// dampings are the fractions of the mean diagonal that are tried as an addition to the second moments. A few inputs
+// tell little about directions in which they hardly vary; a rounding that relies on those does worse on other inputs
+// than rounding to nearest. Recovery of earlier errors is a regression and uses one step more. Rounding the layers of
+// vectors to nearest instead raises driver monitoring's relative L2 by 9 % in fp8 (9 fits, 2026-11-23).
 var dampings = []float64{0.016, 0.08, 0.4, 2, 10, 50}
 
 const (
@@ -207,9 +208,9 @@ func (o *objective) factor(ctx context.Context, damping int) *factored {
 	return o.factors[damping]
 }
 
-// Bounds of the scales of a channel from which feedback starts, of which the one with the least error is kept. That costs as
-// many times as much, so layers that take long have one. Eight instead of one lower the error of NVFP4 layers by 4 % (2026-11-22);
-// six instead of 32 in fp8 raise that of outputs by 4 % (9 fits, 2026-11-23).
+// Bounds of the scales of a channel from which feedback starts, of which the one with the least error is kept. That
+// costs as many times as much, so layers that take long have one. Eight instead of one lower the error of NVFP4
+// layers by 4 % (2026-11-22); six instead of 32 in fp8 raise that of outputs by 4 % (9 fits, 2026-11-23).
 const (
 	mostStarts  = 32
 	blockStarts = 6       // of blocks, whose scales are searched besides

@@ -37,10 +37,11 @@ type Range struct {
 	Headroom float64 `json:"headroom"` // greatest magnitude that does not saturate, relative to Max
 }
 
-// headroom is how much greater than anything seen an activation may be before it saturates. In a floating-point format room
-// above costs nothing until numbers sink below the least normal one (e4m3 has 14 octaves of normal numbers, and so have the
-// scales of blocks), while saturation on inputs unlike those seen costs whole features. Driver monitoring's relative L2 on pictures
-// was 0.0390 with none, 0.0343, 0.0321 and 0.0414 with 2, 4 and 8 times (fp8, one fit, 2026-11-22).
+// headroom is how much greater than anything seen an activation may be before it saturates. In a floating-point
+// format room above costs nothing until numbers sink below the least normal one (e4m3 has 14 octaves of normal
+// numbers, and so have the scales of blocks), while saturation on inputs unlike those seen costs whole features.
+// Driver monitoring's relative L2 on pictures was 0.0390 with none, 0.0343, 0.0321 and 0.0414 with 2, 4 and 8 times
+// (fp8, one fit, 2026-11-22).
 const headroom = 4
 
 // positions is the number of scales tried in an octave: where in it the numbers lie decides how they round.

@@ -12,13 +12,13 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// blockWidth is the smallest K at which 4-bit operands pay off. Three heads of smaller K, with 0.7 % of driver monitoring's weights,
-// had 28 % of the squared error of nvfp4 on photographs (2026-11-22).
+// blockWidth is the smallest K at which 4-bit operands pay off. Three heads of smaller K, with 0.7 % of driver
+// monitoring's weights, had 28 % of the squared error of nvfp4 on photographs (2026-11-22).
 const blockWidth = 64
 
-// blockChannels is K of a block-scaled mma. Activations pay off in 4 bits only if their channels are a multiple of it: else
-// scales are read one by one. Without that rule driver monitoring is no faster (67.7 and 67.6 µs) and its relative L2 rises
-// to 0.050 (2026-11-21).
+// blockChannels is K of a block-scaled mma. Activations pay off in 4 bits only if their channels are a multiple of
+// it: else scales are read one by one. Without that rule driver monitoring is no faster (67.7 and 67.6 µs) and its
+// relative L2 rises to 0.050 (2026-11-21).
 const blockChannels = 64
 
 // ladder lists the formats of a layer from the narrowest to Half, each more accurate than those in front of it.

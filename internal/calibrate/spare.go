@@ -10,15 +10,17 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// spareBytes bounds what weights of 8 bits add where 4 are forced: of the bytes of all layers' weights. For driver monitoring 20 %, the
-// fewest bytes first, lower relative L2 on pictures from 0.0488 to 0.0327 (6 fits, 2026-11-22); heads first and 30 % lower it by another
-// 10 % over six sets, in 17 of 18 fits. Up to 38 % it is 11 %, but few 4-bit weights are left (2026-11-24). Small policy does not gain.
+// spareBytes bounds what weights of 8 bits add where 4 are forced: of the bytes of all layers' weights. For driver
+// monitoring 20 %, the fewest bytes first, lower relative L2 on pictures from 0.0488 to 0.0327 (6 fits, 2026-11-22);
+// heads first and 30 % lower it by another 10 % over six sets, in 17 of 18 fits. Up to 38 % it is 11 %, but few 4-bit
+// weights are left (2026-11-24). Small policy does not gain.
 const spareBytes = 0.3
 
-// spare makes e4m3 weights with 16-bit activations, in place, the narrowest format of some layers where 4-bit ones are forced. Layers
-// that multiply one vector an input come first: their weights are fitted to no more vectors than that, and few layers behind them make
-// up for their errors. Then come layers of few weights, the fewest bytes first: each adds as much error as one of many.
-// All are as fast by prediction, since their time is not that of reading weights: 0.1 to 0.4 µs of 2 to 3.6 faster. It says why, by site.
+// spare makes e4m3 weights with 16-bit activations, in place, the narrowest format of some layers where 4-bit ones
+// are forced. Layers that multiply one vector an input come first: their weights are fitted to no more vectors than
+// that, and few layers behind them make up for their errors. Then come layers of few weights, the fewest bytes first:
+// each adds as much error as one of many. All are as fast by prediction, since their time is not that of reading
+// weights: 0.1 to 0.4 µs of 2 to 3.6 faster. It says why, by site.
 func (c *Calibration) spare(ctx context.Context, trial Trial, sites []passes.Site, ladders [][]precision.Layer) ([]string, error) {
 	why := make([]string, len(sites))
 	narrow, wide := Assignment{}, Assignment{}

@@ -9,15 +9,16 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// splitBytes bounds what weights in two terms add: of the bytes of all layers' weights. With it driver monitoring's relative L2 is
-// 11 % lower over six sets of inputs, in 8 of 9 fits, for 0.7 % more time and 4.5 % more bytes (2026-11-23).
+// splitBytes bounds what weights in two terms add: of the bytes of all layers' weights. With it driver monitoring's
+// relative L2 is 11 % lower over six sets of inputs, in 8 of 9 fits, for 0.7 % more time and 4.5 % more bytes
+// (2026-11-23).
 const splitBytes = 0.2
 
-// split puts the format whose weights are two numbers in place of the narrowest one of each ladder, in place, where weights are few: the
-// fewest bytes first, up to a part of all, where kernels take about as long with them. The layer's kernel reads both numbers and multiplies
-// twice as often. Layers of few weights are the first ones, whose errors all others carry on: without rounding the first 12, in 8 % of
-// the weights, relative L2 on pictures is 0.0137 instead of 0.0197 (3 fits, 2026-11-23). Who prefers size
-// wants none. Findings of before decide as they did.
+// split puts the format whose weights are two numbers in place of the narrowest one of each ladder, in place, where
+// weights are few: the fewest bytes first, up to a part of all, where kernels take about as long with them. The
+// layer's kernel reads both numbers and multiplies twice as often. Layers of few weights are the first ones, whose
+// errors all others carry on: without rounding the first 12, in 8 % of the weights, relative L2 on pictures is 0.0137
+// instead of 0.0197 (3 fits, 2026-11-23). Who prefers size wants none. Findings of before decide as they did.
 func (c *Calibration) split(ctx context.Context, trial Trial, opt Options, sites []passes.Site, ladders [][]precision.Layer) error {
 	p, err := precision.Lookup(opt.Precision)
 	if err != nil || opt.Smaller {

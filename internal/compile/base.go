@@ -78,7 +78,8 @@ func RoundBase(ctx context.Context, g *ir.Graph, name string, inputs []map[strin
 	return out, nil
 }
 
-// fitBase is how the weights of a base are fitted: each layer to what it reads, which lowers relative L2 in all of 12 cases, of driver monitoring
-// from 0.0462 to 0.0360 in fp8 and 0.1798 to 0.0886 in nvfp4. Recovery of earlier errors lowers 11, but the trained network in fp6 goes from 0.0777 to
-// 0.1013 (2026-11-23). Adapters trained on such weights gained in only 3 of 6 cases. Means stay: steps cannot correct them.
+// fitBase is how the weights of a base are fitted: each layer to what it reads, which lowers relative L2 in all of 12
+// cases, of driver monitoring from 0.0462 to 0.0360 in fp8 and 0.1798 to 0.0886 in nvfp4. Recovery of earlier errors
+// lowers 11, but the trained network in fp6 goes from 0.0777 to 0.1013 (2026-11-23). Adapters trained on such weights
+// gained in only 3 of 6 cases. Means stay: steps cannot correct them.
 var fitBase = calibrate.Technique{Feedback: true}

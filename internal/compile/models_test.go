@@ -323,8 +323,8 @@ var fulls = []full{
 	{"driving_vision", 3, map[string]int{"fp32": 58, "fp16": 54}, map[string]gopkg.Bounds{"fp32": {MinCosine: .9999999, RelL2: 1e-5}, "fp16": {MinCosine: .99998, RelL2: 1e-2}}},
 }
 
-// TestFullModelsAgainstGoldenOutputs runs the published and stand-in models of ../shared/models, where they are, and logs
-// docs/measurements/accuracy.csv (make measure-accuracy).
+// TestFullModelsAgainstGoldenOutputs runs the published and stand-in models of ../shared/models, where they are, and
+// logs docs/measurements/accuracy.csv (make measure-accuracy).
 func TestFullModelsAgainstGoldenOutputs(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "shared", "models")
 	if _, err := os.Stat(dir); err != nil {
