@@ -194,6 +194,9 @@ func located(dir string) (string, error) {
 // writable reports, as an error, that no file can be created in a directory.
 func writable(dir string) error {
 	probe, err := os.CreateTemp(dir, ".probe-*")
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		failed.Path = dir // not a name that nobody knows
+	}
 	if err != nil {
 		return err
 	}

@@ -96,8 +96,17 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	case errors.As(err, &bug):
 		code, err = Bug, bug.report(name, args)
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", name, printable.Lines(err.Error()))
+	fmt.Fprintf(stderr, "%s: %s\n", name, printable.Lines(spoken(err)))
 	return code
+}
+
+// spoken is the text of an error without the name of the system call that failed on a path.
+func spoken(err error) string {
+	text := err.Error()
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		text = strings.Replace(text, failed.Error(), failed.Path+": "+failed.Err.Error(), 1)
+	}
+	return text
 }
 
 // repeats is how long signals after the first one count as the same interrupt: a terminal sends Ctrl-C to mpirun or
@@ -153,6 +162,9 @@ func Parse(flags any, name string, args []string) error {
 func parse(p *kong.Kong, args []string, inputs ...string) error {
 	parsed, err := p.Parse(args)
 	if err != nil {
+		if flag, _, missing := strings.Cut(err.Error(), `: expected `); missing && strings.Contains(err.Error(), `value but got "EOL"`) {
+			err = fmt.Errorf("%s: its value is missing", flag)
+		}
 		return err
 	}
 	for _, value := range given(parsed) {
@@ -227,6 +239,9 @@ func Inputs(args []string, flag string) (rest, files []string) {
 
 // ONNX is the ONNX file that a path names: itself, or the only one in a directory.
 func ONNX(path string) (string, error) {
+	if path == "-" {
+		return "", errors.New("-: a model is not read from standard input: give the path of an ONNX file")
+	}
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
 		return path, nil // reading it says what is wrong

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -225,4 +226,29 @@ func TestParse_RefusesEmptyValues(t *testing.T) {
 	}
 	require.NoError(t, Parse(&flags{}, "tool", []string{"a", "b", "--output", "x", "--calibrate", "a", "--calibrate", "b", "--quiet", "--count", "0"}))
 	require.NoError(t, Parse(&flags{}, "tool", nil))
+}
+
+// TestMain_ErrorsSayWhatWasMeant, not which system call failed, nor what the parser read.
+func TestMain_ErrorsSayWhatWasMeant(t *testing.T) {
+	var flags struct {
+		Output string
+	}
+	missing := filepath.Join(t.TempDir(), "nothing")
+	run := func(context.Context) error {
+		_, err := os.Stat(missing)
+		return fmt.Errorf("calibration: %w", err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--output"}, "tool: --output: its value is missing\n"},
+		{nil, "tool: calibration: " + missing + ": no such file or directory\n"},
+	} {
+		var out, text bytes.Buffer
+		require.Equal(t, BadInput, Main(&flags, "tool", "", c.args, &out, &text, run))
+		require.Equal(t, c.want, text.String())
+	}
+	_, err := ONNX("-")
+	require.ErrorContains(t, err, "not read from standard input")
 }
