@@ -377,6 +377,13 @@ func (im *importer) dimension(input string, i int, dim *onnxpb.TensorShapeProto_
 	if n, ok := dims[param]; ok && n != severalSizes && param != "" {
 		return n, nil
 	}
+	if i == 0 { // a batch, most often
+		im.warn("input %q: its leading dimension is not fixed and taken as 1: give another with --batch or --shape", input)
+		if param != "" {
+			im.bindDim(dims, input, param, 1)
+		}
+		return 1, nil
+	}
 	what := fmt.Sprintf("dimension %d (%q)", i, param)
 	if param == "" {
 		what = fmt.Sprintf("dimension %d", i)

@@ -359,7 +359,7 @@ func TestMinusOneIsASymbolicDimension(t *testing.T) {
 	_, err = onnx.Import(model(), onnx.ImportOptions{Batch: 4})
 	require.EqualError(t, err, `model.onnx: input "x": dimension 2 is not fixed; give its shape, of 3 dimensions, with --shape x=…`)
 	_, err = onnx.Import(model(), onnx.ImportOptions{})
-	require.EqualError(t, err, `model.onnx: input "x": dimension 0 is not fixed; give its shape, of 3 dimensions, with --shape x=…`)
+	require.EqualError(t, err, `model.onnx: input "x": dimension 2 is not fixed; give its shape, of 3 dimensions, with --shape x=…`)
 	_, err = onnx.Import(model(), onnx.ImportOptions{Shapes: map[string][]int{"x": {2, 4, 5}}})
 	require.EqualError(t, err, `model.onnx: input "x": dimension 1 is 3 in the model, but 4 in the given shape [2 4 5]; give 3, or export the model with a symbolic dimension`)
 }
@@ -528,12 +528,31 @@ func TestSymbolicDimension_OfSeveralSizes(t *testing.T) {
 		require.Equal(t, want, strings.Join(warnings, "\n"))
 
 		m := build()
-		m.Proto.Graph.Input = append(m.Proto.Graph.Input, proto.Clone(m.Proto.Graph.Input[1]).(*onnxpb.ValueInfoProto))
+		m.Proto.Graph.Input = append(m.Proto.Graph.Input, proto.Clone(m.Proto.Graph.Input[0]).(*onnxpb.ValueInfoProto))
 		m.Proto.Graph.Input[2].Name = proto.String("c")
+		m.Proto.Graph.Input[2].Type.GetTensorType().Shape.Dim[1] = proto.Clone(m.Proto.Graph.Input[2].Type.GetTensorType().Shape.Dim[0]).(*onnxpb.TensorShapeProto_Dimension)
 		_, err = onnx.Import(m, onnx.ImportOptions{Shapes: map[string][]int{"a": {2, 1}, "b": {3}}})
-		require.ErrorContains(t, err, `m.onnx: input "c": dimension 0`, name)
-		require.ErrorContains(t, err, "is not fixed; give its shape, of 1 dimensions, with --shape c=…")
+		if name == "n" { // which says nothing of c
+			require.ErrorContains(t, err, `m.onnx: input "c": dimension 1`, name)
+		}
+		require.ErrorContains(t, err, "is not fixed; give its shape, of 2 dimensions, with --shape c=…")
 	}
+}
+
+// TestSymbolicDimension_LeadingOneIsOne with a warning, wherever its name stands; others have to be given.
+func TestSymbolicDimension_LeadingOneIsOne(t *testing.T) {
+	b := onnx.NewBuilder("g", 17)
+	b.Input("x", ir.Float32, "batch", 3)
+	b.Input("z", ir.Float32, 3, "batch")
+	b.Node("MatMul", []string{"x", "z"}, []string{"y"})
+	b.Output("y", ir.Float32, "batch", "batch")
+	m, err := b.Model()
+	require.NoError(t, err)
+	var warnings []string
+	g, err := onnx.Import(m, onnx.ImportOptions{Warn: func(text string) { warnings = append(warnings, text) }})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1}, g.Outputs[0].Type.Shape)
+	require.Equal(t, []string{`input "x": its leading dimension is not fixed and taken as 1: give another with --batch or --shape`}, warnings)
 }
 
 // A batch is not the size of every dimension of the same unspecific name.
