@@ -12,7 +12,7 @@ import (
 // of the kernel, whose every instruction the CPU device imitates. An empty one leaves the anchor's output as it is.
 type ending []endingOp
 
-// endingOp adds an operand of the region, over and over from the start of the array on, or is a Relu.
+// endingOp adds an operand of the region, over and over from the start of a member's array on, or is a Relu.
 type endingOp struct {
 	relu bool
 	add  int
@@ -39,7 +39,7 @@ func endingOf(tail *ir.Node) ending {
 				with = n.Inputs[1]
 			}
 			i := slices.Index(r.Body.Inputs, with)
-			if i < 0 || with == at || r.Members > 0 || !repeats(with.Type.Shape, at.Type.Shape) {
+			if i < 0 || with == at || !repeats(with.Type.Shape, at.Type.Shape) {
 				return nil
 			}
 			out = append(out, endingOp{add: i})
@@ -74,9 +74,13 @@ func (e ending) of(xs []float32, n *ir.Node, operands []*ir.Tensor) {
 		if t == nil {
 			t = operands[op.add]
 		}
-		with := runtime.View[float32](t.Dense())
-		for i := 0; i < len(xs); i += len(with) {
-			linear.Axpy(1, with, xs[i:])
+		with, parts := runtime.View[float32](t.Dense()), 1
+		if n.Region.Operands[op.add].Stacked {
+			parts = n.Region.Count()
+		}
+		size, part := len(xs)/parts, len(with)/parts
+		for i := 0; i < len(xs); i += part {
+			linear.Axpy(1, with[i/size*part:][:part], xs[i:])
 		}
 	}
 }
