@@ -31,9 +31,9 @@ type native struct {
 type nativeRegion struct {
 	session *runtime.Session
 	inputs  []*ir.Value
-	names   []string // of the program's input that is each operand; "" of constants and repeated operands
-	window  *linear.Window
-	from    int // operand that the window reads
+	names   []string         // of the program's input that is each operand; "" of constants and repeated operands
+	windows []*linear.Window // by member
+	from    int              // operand that the windows read
 }
 
 // Close frees what a program holds.
@@ -80,8 +80,8 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, ro
 		}
 		defer func() { err = errors.Join(err, r.Close()) }()
 	}
-	if r.window != nil {
-		return r.windows(ctx, n, in, room)
+	if r.windows != nil {
+		return r.evaluate(ctx, n, in, room)
 	}
 	return r.run(ctx, n, in, room)
 }
@@ -158,8 +158,8 @@ func output(k int) string { return fmt.Sprint("out", k) }
 
 // open prepares a region.
 func (d *native) open(ctx context.Context, n *ir.Node) (*nativeRegion, error) {
-	if w, from := windowOf(n); w != nil {
-		return &nativeRegion{inputs: n.Inputs, window: w, from: from}, nil
+	if list, from := windowsOf(n); list != nil {
+		return &nativeRegion{inputs: n.Inputs, windows: list, from: from}, nil
 	}
 	return d.program(ctx, n)
 }

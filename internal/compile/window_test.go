@@ -11,7 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestWindowsHaveTheBitsOfTheirKernel: of every stride, dilation, padding and number of channels that need no kernel.
+// TestWindowsHaveTheBitsOfTheirKernel: of every stride, dilation, padding, number of channels and of members that need no kernel.
 func TestWindowsHaveTheBitsOfTheirKernel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	d, err := newNative(target.Default())
@@ -31,24 +31,28 @@ func TestWindowsHaveTheBitsOfTheirKernel(t *testing.T) {
 		}
 		b := ir.NewGraph("body")
 		x := b.AddInput("x", ir.Type{DType: ir.Float32, Shape: []int{1 + i%2, height, width, channels}})
-		weights := tensor(channels, 1, kernel[0], kernel[1])
-		operands, given := []*ir.Value{x, b.AddInput("w", weights.Type)}, []*ir.Tensor{nil, weights}
+		operands := []*ir.Value{x, b.AddInput("w", ir.T(ir.Float32, channels, 1, kernel[0], kernel[1]))}
 		if i%3 > 0 {
-			bias := tensor(channels)
-			operands, given = append(operands, b.AddInput("b", bias.Type)), append(given, bias)
+			operands = append(operands, b.AddInput("b", ir.T(ir.Float32, channels)))
 		}
+		given := make([]*ir.Tensor, len(operands))
 		y, err := b.Add("Conv", "conv", ir.Attrs{"strides": stride, "pads": pads, "dilations": dilation, "group": channels, "layout": "NHWC"}, operands...)
 		require.NoError(t, err)
 		b.Outputs = y.Outputs
 		plain := ir.Storage{DType: ir.Float32}
-		r := &ir.Region{Family: ir.FamilyWindow, Body: b, Results: []ir.Storage{plain}}
+		r := &ir.Region{Family: ir.FamilyWindow, Body: b, Results: []ir.Storage{plain}, Members: []int{0, 3}[i/2%2]}
 		g := ir.NewGraph("graph")
 		var inputs []*ir.Value
 		for k, v := range operands {
-			r.Operands = append(r.Operands, ir.Operand{Storage: plain})
-			if given[k] == nil {
-				inputs = append(inputs, g.AddInput(v.Name, v.Type))
+			o := ir.Operand{Storage: plain, Stacked: r.Members > 0 && rng.IntN(4) > 0}
+			shape := v.Type.Shape
+			if o.Stacked {
+				shape = append([]int{r.Members}, shape...)
+			}
+			if r.Operands = append(r.Operands, o); k == 0 {
+				inputs = append(inputs, g.AddInput(v.Name, ir.Type{DType: ir.Float32, Shape: shape}))
 			} else {
+				given[k] = tensor(shape...)
 				inputs = append(inputs, g.Constant(v.Name, given[k]))
 			}
 		}
@@ -56,9 +60,9 @@ func TestWindowsHaveTheBitsOfTheirKernel(t *testing.T) {
 		require.NoError(t, err)
 		var in [][]*ir.Tensor
 		for range 2 {
-			in = append(in, append([]*ir.Tensor{tensor(x.Type.Shape...)}, given[1:]...))
+			in = append(in, append([]*ir.Tensor{tensor(inputs[0].Type.Shape...)}, given[1:]...))
 		}
-		w, _ := windowOf(n)
+		w, _ := windowsOf(n)
 		if w == nil {
 			continue
 		}
