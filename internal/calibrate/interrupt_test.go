@@ -85,6 +85,30 @@ func TestRoundingEndsWithItsContext(t *testing.T) {
 	require.Zero(t, count.Load())
 }
 
+// TestMoments_WithoutExactInputsAreAsWithTheSame: inputs that are as the exact graph's have no errors to recover.
+func TestMoments_WithoutExactInputsAreAsWithTheSame(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 3))
+	draw := func(int, int) float64 { return rng.NormFloat64() }
+	var in []map[string]*ir.Array
+	for range 8 {
+		in = append(in, rowsOf(func(int) float64 { return 1 + rng.NormFloat64() }))
+	}
+	g := layers(t, draw, draw)
+	c, err := New(g, precision.FP8, in, Reference{}, nil)
+	require.NoError(t, err)
+	site, x := c.Sites()[0], c.walk.lane(c.walk.inputs).values[g.Inputs[0]]
+	p := patchesOf(&site)
+	fitted, tried := p.measure(t.Context(), nil, x, c.held, 0, 0, true)
+	sameFitted, sameTried := p.measure(t.Context(), x, x, c.held, 0, 0, true)
+	for i, want := range []*moments{sameFitted, sameTried} {
+		got := []*moments{fitted, tried}[i]
+		require.Equal(t, make([]float32, len(want.miss.a)), want.miss.a)
+		require.Nil(t, got.miss)
+		want.miss = nil
+		require.Equal(t, want, got)
+	}
+}
+
 // TestNothingIsHandedOutAfterTheContextHasEnded.
 func TestNothingIsHandedOutAfterTheContextHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

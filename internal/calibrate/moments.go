@@ -13,7 +13,7 @@ import (
 type moments struct {
 	n    float64 // rows that were seen
 	h    *matrix // E[x̂·x̂ᵀ]
-	miss *matrix // E[x̂·(x−x̂)ᵀ]
+	miss *matrix // E[x̂·(x−x̂)ᵀ]; nil: x is x̂
 
 	mean, meanMiss []float64 // of x̂ and x−x̂
 
@@ -206,11 +206,14 @@ func sum(xs []float32) float64 {
 }
 
 // measure estimates the moments from what the exact and the quantised graph yield, over the inputs that a rounding is fitted
-// to, and, to try it, over those held out; of these nil if there are none.
+// to, and, to try it, over those held out; of these nil if there are none. Without exact, that is as hat.
 func (p *patches) measure(ctx context.Context, exact, hat []*ir.Tensor, held []bool, member, group int, try bool) (fitted, tried *moments) {
-	x, d := p.columns(hat, held, member, group), p.columns(exact, held, member, group)
-	for i, v := range x.a {
-		d.a[i] -= v
+	x, d := p.columns(hat, held, member, group), (*matrix)(nil)
+	if exact != nil {
+		d = p.columns(exact, held, member, group)
+		for i, v := range x.a {
+			d.a[i] -= v
+		}
 	}
 	defer p.room.giveMatrices(x, d)
 	count := p.rows(len(hat))
@@ -227,7 +230,10 @@ func (p *patches) measure(ctx context.Context, exact, hat []*ir.Tensor, held []b
 
 // sums are the moments of the arrays that take accepts, about 0.
 func (p *patches) sums(ctx context.Context, x, d *matrix, count int, take func(input int) bool) *moments {
-	m := &moments{h: p.room.zeros(p.k, p.k), miss: p.room.zeros(p.k, p.k), mean: make([]float64, p.k), meanMiss: make([]float64, p.k), room: p.room}
+	m := &moments{h: p.room.zeros(p.k, p.k), mean: make([]float64, p.k), meanMiss: make([]float64, p.k), room: p.room}
+	if d != nil {
+		m.miss = p.room.zeros(p.k, p.k)
+	}
 	var parts [][2]int
 	for i := range x.cols / count {
 		if !take(i) {
@@ -243,9 +249,14 @@ func (p *patches) sums(ctx context.Context, x, d *matrix, count int, take func(i
 	batches(ctx, p.k, func(lo, hi int) {
 		for _, part := range parts {
 			addDots(m.h, 0, 1/m.n, x, lo, hi, x, 0, hi, part[0], part[1])
-			addDots(m.miss, 0, 1/m.n, x, lo, hi, d, 0, p.k, part[0], part[1])
 			for k := lo; k < hi; k++ {
 				m.mean[k] += sum(x.row(k)[part[0]:part[1]]) / m.n
+			}
+			if d == nil {
+				continue
+			}
+			addDots(m.miss, 0, 1/m.n, x, lo, hi, d, 0, p.k, part[0], part[1])
+			for k := lo; k < hi; k++ {
 				m.meanMiss[k] += sum(d.row(k)[part[0]:part[1]]) / m.n
 			}
 		}
@@ -256,12 +267,16 @@ func (p *patches) sums(ctx context.Context, x, d *matrix, count int, take func(i
 
 // centred moves the moments to the means, in place.
 func (m *moments) centred() *moments {
-	for i, x := range m.mean {
-		h, miss := m.h.row(i), m.miss.row(i)
-		for j, y := range m.mean {
-			h[j] -= float32(x * y)
-			miss[j] -= float32(x * m.meanMiss[j])
+	subtract := func(from *matrix, mean []float64) {
+		for i, x := range m.mean {
+			row := from.row(i)
+			for j, y := range mean {
+				row[j] -= float32(x * y)
+			}
 		}
+	}
+	if subtract(m.h, m.mean); m.miss != nil {
+		subtract(m.miss, m.meanMiss)
 	}
 	return m
 }

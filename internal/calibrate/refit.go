@@ -100,7 +100,7 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 		if r.patches != nil {
 			r.patches.room = c.room
 		}
-		r.fit(ctx, x, x, c.held)
+		r.fit(ctx, nil, x, c.held)
 		if !s.site.Direct {
 			c.room.Give(x)
 		}

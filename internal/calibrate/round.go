@@ -73,7 +73,8 @@ func newRounder(s *passes.Site, f precision.Operand, tech Technique) *rounder {
 	return r
 }
 
-// fit rounds all weights; the caller checks whether the context has ended in between. exact and hat are what the anchor multiplies in the exact and the quantised graph; held says which
+// fit rounds all weights; the caller checks whether the context has ended in between. exact and hat are what the anchor
+// multiplies in the exact and the quantised graph; without exact, no errors of earlier layers are recovered. held says which
 // inputs are held out.
 func (r *rounder) fit(ctx context.Context, exact, hat []*ir.Tensor, held []bool) {
 	if r.patches == nil {
@@ -84,8 +85,9 @@ func (r *rounder) fit(ctx context.Context, exact, hat []*ir.Tensor, held []bool)
 	}
 	damping := -1 // one a layer: the first member's
 	if r.patches.segments != nil {
-		r.tech.Recover, damping = false, vectorDamping
+		damping = vectorDamping
 	}
+	r.tech.Recover = r.tech.Recover && r.patches.segments == nil && exact != nil
 	for m := range r.site.Members {
 		for g := range r.patches.groups {
 			fitted, tried := r.patches.measure(ctx, exact, hat, held, m, g, damping < 0)
@@ -94,7 +96,9 @@ func (r *rounder) fit(ctx context.Context, exact, hat []*ir.Tensor, held []bool)
 			if damping < 0 {
 				damping = r.damping(ctx, of, o, tried)
 			}
-			spoil(r.tech.fault, recovery, fitted.miss.a)
+			if exact != nil {
+				spoil(r.tech.fault, recovery, fitted.miss.a)
+			}
 			r.round(ctx, of, o, damping, r.starts(of.count))
 			o.leave()
 			tried.leave()
@@ -168,7 +172,9 @@ func (r *rounder) miss(ctx context.Context, of rows, m *moments) float64 {
 		e.a[i] = x - q.a[i]
 	}
 	batches(ctx, w.cols, func(lo, hi int) {
-		addDots(u, lo, 1, w, 0, w.rows, m.miss, lo, hi, 0, w.cols)
+		if m.miss != nil {
+			addDots(u, lo, 1, w, 0, w.rows, m.miss, lo, hi, 0, w.cols)
+		}
 		addDots(he, lo, 1, e, 0, w.rows, m.h, lo, hi, 0, w.cols)
 	})
 	return float64(2*dot(e.a, u.a)) + dot(e.a, he.a)
