@@ -22,11 +22,8 @@ func (c *fmaCore) begin(g *gen) {
 	ty, tx := s.BM/s.ThreadM, s.BN/s.ThreadN
 	d := g.asm.split([]int{s.WarpsK, ty, tx}, g.tid)
 	c.wk, c.ty, c.tx = d[0], d[1], d[2]
-	for i := 0; i < s.ThreadM; i++ {
-		c.acc = append(c.acc, g.RegVec(ptx.F32, s.ThreadN))
-		for _, r := range c.acc[i] {
-			g.I("mov.f32", r, ptx.FImm(0))
-		}
+	for range s.ThreadM {
+		c.acc = append(c.acc, g.filled(s.ThreadN, 0))
 	}
 	c.place(g)
 	c.factors = g.factorsFrom(func() num { return g.mul(c.wk, s.BK/s.WarpsK) })

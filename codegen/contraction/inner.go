@@ -348,14 +348,7 @@ func (r *running) values(x *group, row groupRow) []ptx.Reg {
 	}
 	values := x.em.EmitAll(e.result)
 	if x.inside != nil {
-		for i, v := range values {
-			values[i] = g.Reg(v.Class)
-			var none ptx.Operand = ptx.Imm(0)
-			if v.Class == ptx.F32 {
-				none = ptx.FImm(0)
-			}
-			g.I("selp."+suffixOf(values), values[i], v, none, *x.inside)
-		}
+		g.zeroUnless(*x.inside, values)
 	}
 	if r.p.quantise != nil {
 		return values

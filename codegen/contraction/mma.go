@@ -33,22 +33,15 @@ func (c *mmaCore) begin(g *gen) {
 		c.kPart = g.div(c.wk, 2)
 	}
 	mt, nt := s.warpM()/16, s.warpN()/8
-	zeros := func() []ptx.Reg {
-		v := g.RegVec(ptx.F32, 4)
-		for _, r := range v {
-			g.I("mov.f32", r, ptx.FImm(0))
-		}
-		return v
-	}
 	for i := 0; i < mt; i++ {
 		row := make([][]ptx.Reg, nt)
 		for j := range row {
-			row[j] = zeros()
+			row[j] = g.filled(4, 0)
 		}
 		c.acc = append(c.acc, row)
 	}
 	if g.p.num.partial > 0 {
-		c.zero = zeros()
+		c.zero = g.filled(4, 0)
 		for i := range c.acc {
 			c.part = append(c.part, nil)
 			for range c.acc[i] {

@@ -200,6 +200,18 @@ func suffixOf(words []ptx.Reg) string {
 	return "b32"
 }
 
+// zeroUnless replaces registers by 0 where a predicate does not hold.
+func (g *gen) zeroUnless(p ptx.Reg, regs []ptx.Reg) {
+	var zero ptx.Operand = ptx.Imm(0)
+	if regs[0].Class == ptx.F32 {
+		zero = ptx.FImm(0)
+	}
+	for i, x := range regs {
+		regs[i] = g.Reg(x.Class)
+		g.I("selp."+suffixOf(regs[i:]), regs[i], x, zero, p)
+	}
+}
+
 // addresses are those of a tile of A and of a stage.
 func (g *gen) addresses(tileA, stage num) (a, b num) {
 	b = g.add(g.smem, stage)

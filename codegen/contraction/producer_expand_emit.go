@@ -224,8 +224,7 @@ func (c *expansion) lanes(g *gen) *lanes {
 	l := &lanes{expansion: c, column: g.mad(g.mod(g.lane, 4), 2, first), pixel: spread(g.div(g.lane, 4))}
 	l.a = g.add(g.smem, g.mad(own, c.pitch(), g.mul(g.div(g.lane, 16), 16)))
 	l.place, l.image = g.mad(l.pixel, 4, g.smem), g.mad(l.column, 4, g.smem)
-	l.zero = g.RegVec(ptx.F32, 4)
-	zero(g, l.zero)
+	l.zero = g.filled(4, 0)
 
 	mul, pl := *g, *c.pl
 	mul.p, mul.plan, mul.s = c.p, &pl, c.turn(s)
@@ -314,10 +313,7 @@ func (e *expansion) fma(g *gen, at num) {
 	x, w := g.Reg(ptx.B32), g.Reg(ptx.B32)
 	g.I("mov.b32", x, g.register(g.add(g.smem, g.mul(pixel, e.pitch()))))
 	g.I("mov.b32", w, g.register(g.mad(column, 4, inReg(e.taps))))
-	acc := g.RegVec(ptx.F32, width)
-	for _, r := range acc {
-		g.I("mov.f32", r, ptx.FImm(0))
-	}
+	acc := g.filled(width, 0)
 	k, loop := g.Reg(ptx.B32), g.NewLabel("product")
 	g.I("mov.b32", k, ptx.Imm(0))
 	g.Place(loop)

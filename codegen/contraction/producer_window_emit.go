@@ -160,10 +160,7 @@ func (d *slide) patchAt(g *gen, at, chunk, image, stage num, r patch) {
 	taps := g.register(g.add(g.add(g.smem, stage), g.mul(v, 4*d.vector)))
 	acc := make([][]ptx.Reg, r.pixels())
 	for p := range acc {
-		acc[p] = g.RegVec(ptx.F32, d.vector)
-		for _, r := range acc[p] {
-			g.I("mov.f32", r, ptx.FImm(0))
-		}
+		acc[p] = g.filled(d.vector, 0)
 	}
 	if d.written(r) {
 		d.columns(g, acc, r, in, taps, pixel, pitch)
@@ -307,14 +304,7 @@ func (d *slide) finish(g *gen, em *expr.Emitter, acc [][]ptx.Reg, r patch, row n
 		words := em.Encode(em.EmitAll(d.values), d.stored)
 		em.Pop()
 		if p.k%s.BK != 0 {
-			for k, x := range words {
-				words[k] = g.Reg(x.Class)
-				var zero ptx.Operand = ptx.Imm(0)
-				if x.Class == ptx.F32 {
-					zero = ptx.FImm(0)
-				}
-				g.I("selp."+suffixOf(words), words[k], x, zero, inside)
-			}
+			g.zeroUnless(inside, words)
 		}
 		to := g.add(g.swizzled(sw, row, g.div(in, 16)), g.mod(in, 16))
 		op, from := storeWords(words)

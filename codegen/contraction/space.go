@@ -17,28 +17,20 @@ const wantForm = "want a form like 64x64x32 stages=3 warps=2x2 splitk=4"
 // parseSchedule reads what Schedule.String prints.
 func parseSchedule(text string) (s Schedule, err error) {
 	s.WarpsK, s.SplitK, s.Parts = 1, 1, 1
+	numbers := map[string][]*int{"": {&s.BM, &s.BN, &s.BK}, "stages": {&s.Stages}, "warps": {&s.WarpsM, &s.WarpsN, &s.WarpsK},
+		"thread": {&s.ThreadM, &s.ThreadN}, "parts": {&s.Parts}, "splitk": {&s.SplitK}}
 	for i, word := range strings.Fields(text) {
 		name, value, named := strings.Cut(word, "=")
-		switch {
-		case i == 0 && !named:
-			_, err = fmt.Sscanf(word, "%dx%dx%d", &s.BM, &s.BN, &s.BK)
-		case name == "stages":
-			_, err = fmt.Sscanf(value, "%d", &s.Stages)
-		case name == "warps" && strings.Count(value, "x") == 2:
-			_, err = fmt.Sscanf(value, "%dx%dx%d", &s.WarpsM, &s.WarpsN, &s.WarpsK)
-		case name == "warps":
-			_, err = fmt.Sscanf(value, "%dx%d", &s.WarpsM, &s.WarpsN)
-		case name == "thread":
-			_, err = fmt.Sscanf(value, "%dx%d", &s.ThreadM, &s.ThreadN)
-		case name == "parts":
-			_, err = fmt.Sscanf(value, "%d", &s.Parts)
-		case name == "splitk":
-			_, err = fmt.Sscanf(value, "%d", &s.SplitK)
-		default:
-			err = errors.New("unknown")
+		if i == 0 && !named {
+			name, value = "", word
 		}
-		if err != nil {
-			return s, fmt.Errorf("%q: %w; %s", word, err, wantForm)
+		for k, n := range strings.Split(value, "x") {
+			if k >= len(numbers[name]) {
+				return s, fmt.Errorf("%q: unknown; %s", word, wantForm)
+			}
+			if _, err := fmt.Sscan(n, numbers[name][k]); err != nil {
+				return s, fmt.Errorf("%q: %w; %s", word, err, wantForm)
+			}
 		}
 	}
 	if s.String() != text { // a part is missing, given twice, or followed by something
