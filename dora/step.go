@@ -210,7 +210,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 			return e, fmt.Errorf("loss: %w", err)
 		}
 		// What the model spells out becomes one op first: its gradient computes again what is inside, where it is read.
-		run = slices.Concat([]string{"recognise-gelu", "recognise-silu", "recognise-layernorm", "recognise-attention"}, run)
+		run = slices.Concat([]string{"recognise-gelu", "recognise-silu", "recognise-softmax", "recognise-layernorm", "recognise-attention"}, run)
 	}
 	if err := passes.Run(ctx, g, run, nil); err != nil {
 		return e, err

@@ -67,6 +67,11 @@ func bind(name string) pattern {
 	}
 }
 
+// as matches p and binds the value to a name.
+func as(name string, p pattern) pattern {
+	return func(b *bindings, v *ir.Value) bool { return p(b, v) && bind(name)(b, v) }
+}
+
 // number matches a constant with this number in every element.
 func number(c float64) pattern {
 	return func(_ *bindings, v *ir.Value) bool {

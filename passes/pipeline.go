@@ -34,6 +34,7 @@ var stages = []stage{
 	{"patterns", []step{ // chains of ops become the op that they mean
 		{"recognise-gelu", computed},
 		{"recognise-silu", computed},
+		{"recognise-softmax", computed},
 		{"recognise-layernorm", computed},
 		{"recognise-attention", computed}}},
 	{"weights", cleaned(every, // constants become weights, and channels the last dimension

@@ -11,7 +11,8 @@ var _ = register(Pass{
 	Name:    "recognise-attention",
 	Summary: "recognise softmax(q·kᵀ·scale + mask)·v as Attention; the scale may be applied to q, k or their product",
 	After: map[string]string{
-		"simplify": "patterns do not look through casts or expansions",
+		"recognise-softmax": "a softmax may be written as elementary ops",
+		"simplify":          "patterns do not look through casts or expansions",
 	},
 	Tolerance: 1e-6, // scales multiply in float64
 	Run: func(_ *Context, g *ir.Graph) error {

@@ -47,14 +47,8 @@ func normalise(s *sweep, n *ir.Node, b *bindings) bool {
 
 // keptTrailingAxes is the first axis of a reduction over the last dimensions whose result broadcasts back.
 func keptTrailingAxes(n *ir.Node) (int, bool) {
-	axes := n.Attrs.Ints("axes")
-	first := n.Inputs[0].Type.Rank() - len(axes)
-	for i, a := range axes {
-		if a != first+i {
-			return 0, false
-		}
-	}
-	return first, len(axes) > 0 && n.Attrs.Bool("keepdims")
+	axis, ok := trailingAxes(n.Attrs.Ints("axes"), n.Inputs[0].Type.Rank())
+	return axis, ok && n.Attrs.Bool("keepdims")
 }
 
 // normParameter takes a constant over the normalised dimensions into a norm: a factor as its scale, input 1; a term as its

@@ -26,7 +26,7 @@ func TestTableIsConsistent(t *testing.T) {
 func TestDefaultPipelines(t *testing.T) {
 	clean := "fold simplify cse dce"
 	f32 := "widen " + clean + " insert-dora quantise-base differentiate sink-padding recognise-quantised expand " + clean +
-		" recognise-gelu recognise-silu recognise-layernorm recognise-attention" +
+		" recognise-gelu recognise-silu recognise-softmax recognise-layernorm recognise-attention" +
 		" fold-batchnorm merge-branches fold-scale gather-taps layout " + clean +
 		" recognise-layernorm merge-branches fold-scale gemm sink-gain " + clean + " segment fuse stack views"
 	for _, p := range precision.All() {
