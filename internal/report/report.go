@@ -88,8 +88,10 @@ type Verdict struct {
 	Faster      *float64 `json:"times_as_fast_as_fp16"`
 	LeastCosine float64  `json:"least_cosine"` // of any output or slice, on any set of inputs
 	Output      string   `json:"least_cosine_output"`
+	Set         string   `json:"least_cosine_set,omitempty"`
 	Expected    *float64 `json:"expected_cosine"` // on other inputs
-	MinCosine   *float64 `json:"min_cosine"`      // the budget
+	ExpectedOf  string   `json:"expected_cosine_output,omitempty"`
+	MinCosine   *float64 `json:"min_cosine"` // the budget
 	WithinIt    *bool    `json:"within_budget"`
 }
 
@@ -99,10 +101,10 @@ func (r *Report) verdict() *Verdict {
 		return nil
 	}
 	least := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Cosine, b.Cosine) })
-	v := &Verdict{LeastCosine: least.Cosine, Output: least.Name}
+	v := &Verdict{LeastCosine: least.Cosine, Output: least.Name, Set: least.Set}
 	expected := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Expected, b.Expected) })
 	if expected.Expected != 0 {
-		v.Expected = &expected.Expected
+		v.Expected, v.ExpectedOf = &expected.Expected, expected.Name
 	}
 	if budget := r.Calibration.MinCosine; budget > 0 {
 		within := len(calibrate.Below(r.Slices, budget)) == 0

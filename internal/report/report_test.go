@@ -47,7 +47,7 @@ func sample() *report.Report {
 
 func TestReport_TextForPeople(t *testing.T) {
 	var got bytes.Buffer
-	sample().Gain(&got)
+	sample().PrintVerdict(&got)
 	require.Equal(t, `predicted on gb10: fp8 8.0 (7 to 10) µs, with cold weights 10.0 (9 to 12)
 predicted on gb10: fp16 10.0 (8 to 13) µs, with cold weights 20.0 (16 to 27)
   1.25 times as fast as fp16, 2.00 with cold weights
@@ -93,7 +93,7 @@ y       10        0.900000  0        0            0.0000
 `, got.String())
 
 	got.Reset()
-	(&report.Report{}).Gain(&got)
+	(&report.Report{}).PrintVerdict(&got)
 	require.NoError(t, (&report.Report{}).Brief(&got))
 	require.NoError(t, (&report.Report{}).Table(&got))
 	require.Empty(t, got.String())
@@ -128,7 +128,7 @@ func TestLayersOfTheFileAreShownWithoutACalibration(t *testing.T) {
 	r.Layers, r.Calibration, r.Slices, r.Sets, r.Others, r.Predicted = r.Layers[:1], nil, nil, nil, nil, r.Predicted[:1]
 	r.Layers[0].Precision, r.Layers[0].Why = "i8 (file)", "quantised in the file"
 	var got bytes.Buffer
-	r.Gain(&got)
+	r.PrintVerdict(&got)
 	require.NoError(t, r.Table(&got))
 	require.Contains(t, got.String(), "a      Conv  i8 (file)")
 	require.Contains(t, got.String(), "quantised in the file")

@@ -15,11 +15,11 @@ import (
 	"github.com/spark-compile/spark-compile/internal/plural"
 )
 
-// Gain says in a few lines what a program gains over the same file in fp16, how accurate it is, and which formats its layers got, as far as
-// these are known.
-func (r *Report) Gain(w io.Writer) {
+// PrintVerdict says in a few lines what a program gains over the same file in fp16, how accurate it is, and which formats its
+// layers got, as far as these are known.
+func (r *Report) PrintVerdict(w io.Writer) {
 	r.times(w)
-	r.budget(w)
+	r.accuracy(w)
 	if len(r.Layers) > 0 {
 		r.formats(w)
 	}
@@ -31,12 +31,12 @@ const briefLayers, briefOutputs = 12, 10
 // Brief prints the layers that take longest and the outputs that are least accurate, in rows of at most 100 columns.
 func (r *Report) Brief(w io.Writer) error {
 	if list := slowest(r.Layers, briefLayers); len(list) > 0 {
-		fmt.Fprintf(w, "\n%s:\n", most("slowest", len(list), len(r.Layers), "layer"))
+		fmt.Fprintf(w, "\n%s:\n", title("slowest", len(list), len(r.Layers), "layer"))
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "layer\tprecision\tµs\tweights KB\tof fp16\talone")
 		for _, l := range list {
 			us, alone, _ := l.figures()
-			fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%.2f\t%s\n", shortened(l.Name, 38), l.Precision, us, float64(l.Bytes)/1e3,
+			fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%.2f\t%s\n", elided(l.Name, 38), l.Precision, us, float64(l.Bytes)/1e3,
 				ratio(int64(l.Bytes), int64(l.HalfBytes)), alone)
 		}
 		if err := t.Flush(); err != nil {
@@ -49,46 +49,40 @@ func (r *Report) Brief(w io.Writer) error {
 	list := slices.Clone(r.Slices)
 	slices.SortStableFunc(list, func(a, b calibrate.Quality) int { return cmp.Compare(a.Cosine, b.Cosine) })
 	list = list[:min(len(list), briefOutputs)]
-	fmt.Fprintf(w, "\n%s, each on its worst set of inputs:\n", most("least accurate", len(list), len(r.Slices), "output"))
+	fmt.Fprintf(w, "\n%s, each on its worst set of inputs:\n", title("least accurate", len(list), len(r.Slices), "output"))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "output\tcosine\trelative L2\tmax abs\ton")
 	for _, q := range list {
-		fmt.Fprintf(t, "%s\t%s\t%.3g\t%.3g\t%s\n", shortened(q.Name, 40), cosine(&q), q.RelL2, q.MaxAbs, r.set(q.Set))
+		fmt.Fprintf(t, "%s\t%s\t%.3g\t%.3g\t%s\n", elided(q.Name, 40), cosine(&q), q.RelL2, q.MaxAbs, r.set(q.Set))
 	}
 	return t.Flush()
 }
 
-// most is the title of some of all rows.
-func most(which string, shown, all int, of string) string {
+// title is that of a table which shows some of all rows.
+func title(which string, shown, all int, of string) string {
 	if shown == all {
 		return plural.Count(all, of)
 	}
 	return fmt.Sprintf("%s %d of %s (--layers shows all)", which, shown, plural.Count(all, of))
 }
 
-// slowest are the layers that take longest, in their order.
-func slowest(list []Layer, count int) []Layer {
-	if len(list) <= count {
-		return list
+// slowest are the layers that take longest, in the order of the list.
+func slowest(list []Layer, count int) (out []Layer) {
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
 	}
-	sorted := slices.Clone(list)
-	slices.SortStableFunc(sorted, func(a, b Layer) int { return cmp.Compare(b.US, a.US) })
-	least, equal := sorted[count-1].US, 0 // of those that take as long as the last one, the first
-	for _, l := range sorted[:count] {
-		if l.US == least {
-			equal++
-		}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(list[b].US, list[a].US) })
+	order = order[:min(count, len(list))]
+	slices.Sort(order)
+	for _, i := range order {
+		out = append(out, list[i])
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(l Layer) bool {
-		if l.US == least {
-			equal--
-		}
-		return l.US < least || l.US == least && equal < 0
-	})
+	return out
 }
 
-// shortened leaves out the middle of a long name.
-func shortened(name string, most int) string {
+// elided leaves out the middle of a long name.
+func elided(name string, most int) string {
 	runes := []rune(name)
 	if len(runes) <= most {
 		return name
@@ -127,8 +121,9 @@ func (r *Report) layers(w io.Writer) error {
 	fmt.Fprintln(t, "layer\top\tprecision\tMMAC\tµs\tweights KB\tof fp16\talone\tin place\twhy\tlaunch shared with")
 	for _, l := range r.Layers {
 		us, alone, inPlace := l.figures()
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%.1f\t%.2f\t%s\t%s\t%s\t%s\n", l.Name, l.Op, l.Precision, float64(l.MACs)/1e6, us, float64(l.Bytes)/1e3,
-			ratio(int64(l.Bytes), int64(l.HalfBytes)), alone, inPlace, cmp.Or(l.Why, "–"), cmp.Or(strings.Join(l.With, ", "), "–"))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%.1f\t%.2f\t", l.Name, l.Op, l.Precision, float64(l.MACs)/1e6, us,
+			float64(l.Bytes)/1e3, ratio(int64(l.Bytes), int64(l.HalfBytes)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", alone, inPlace, cmp.Or(l.Why, "–"), cmp.Or(strings.Join(l.With, ", "), "–"))
 	}
 	return t.Flush()
 }
@@ -203,7 +198,9 @@ func (r *Report) formats(w io.Writer) {
 		count[l.Precision]++
 		bytes, half = bytes+int64(l.Bytes), half+int64(l.HalfBytes)
 	}
-	names := slices.SortedFunc(maps.Keys(count), func(a, b string) int { return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(count), func(a, b string) int {
+		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
+	})
 	var list []string
 	for _, name := range names {
 		list = append(list, fmt.Sprintf("%d %s", count[name], name))
@@ -223,24 +220,22 @@ func (r *Report) set(name string) string {
 	return name
 }
 
-// budget prints the least cosine, the accuracy budget, and what the figures are measured against.
-func (r *Report) budget(w io.Writer) {
-	if len(r.Slices) == 0 {
+// accuracy prints the least cosine, the accuracy budget, and what the figures are measured against.
+func (r *Report) accuracy(w io.Writer) {
+	v := r.verdict()
+	if v == nil {
 		return
 	}
-	least := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Cosine, b.Cosine) })
-	budget := "no budget"
-	if r.Calibration.MinCosine > 0 {
-		budget = fmt.Sprintf("budget %g", r.Calibration.MinCosine)
+	budget, on := "no budget", ""
+	if v.MinCosine != nil {
+		budget = fmt.Sprintf("budget %g", *v.MinCosine)
 	}
-	on := ""
-	if least.Set != "" {
-		on = " on " + r.set(least.Set)
+	if v.Set != "" {
+		on = " on " + r.set(v.Set)
 	}
-	fmt.Fprintf(w, "accuracy: least cosine %.6f (%s%s); %s\n", least.Cosine, least.Name, on, budget)
-	expected := slices.MinFunc(r.Slices, func(a, b calibrate.Quality) int { return cmp.Compare(a.Expected, b.Expected) })
-	if expected.Expected != 0 {
-		fmt.Fprintf(w, "  expected on other inputs: %.6f (%s)\n", expected.Expected, expected.Name)
+	fmt.Fprintf(w, "accuracy: least cosine %.6f (%s%s); %s\n", v.LeastCosine, v.Output, on, budget)
+	if v.Expected != nil {
+		fmt.Fprintf(w, "  expected on other inputs: %.6f (%s)\n", *v.Expected, v.ExpectedOf)
 	}
 	if c := r.Reference; c != nil && c.Float64 < c.Inputs {
 		fmt.Fprintf(w, "  against the file in fp32, which is within %.1g of float64 (relative L2, %s)\n", c.Apart, c.Where)
@@ -265,6 +260,7 @@ func (r *Report) times(w io.Writer) {
 		fmt.Fprintf(w, "  %.2f times as fast as %s, %.2f with cold weights\n", half.US/here.US, half.Precision, half.ColdUS/here.ColdUS)
 	}
 	if k := r.Kept; k != nil && k.Layers > 0 {
-		fmt.Fprintf(w, "  %s would be no faster: %.1f µs, %.1f with cold weights, %.3g MB of weights\n", k.Precision, k.US, k.ColdUS, float64(k.Weights)/1e6)
+		fmt.Fprintf(w, "  %s would be no faster: %.1f µs, %.1f with cold weights, %.3g MB of weights\n",
+			k.Precision, k.US, k.ColdUS, float64(k.Weights)/1e6)
 	}
 }

@@ -519,7 +519,7 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 		kept = fmt.Sprintf(", since %s would be no faster,", rep.Kept.Precision)
 	}
 	fmt.Fprintf(w, "%s → %s (package %s): %s%s for %s\n", rep.Model, dir, name, rep.Precision, kept, strings.Join(targets, ", "))
-	rep.Gain(w)
+	rep.PrintVerdict(w)
 	switch {
 	case rep.Fronts > 0:
 		fmt.Fprintf(w, "%s, %d of the first layers: ", plural.Count(max(1, rep.MicroBatches), "micro-batch"), rep.Fronts)
