@@ -96,12 +96,12 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	case errors.As(err, &bug):
 		code, err = Bug, bug.report(name, args)
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", name, printable.Lines(spoken(err)))
+	fmt.Fprintf(stderr, "%s: %s\n", name, printable.Lines(withoutCall(err)))
 	return code
 }
 
-// spoken is the text of an error without the name of the system call that failed on a path.
-func spoken(err error) string {
+// withoutCall is the text of an error without the name of the system call that failed on a path.
+func withoutCall(err error) string {
 	text := err.Error()
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
 		text = strings.Replace(text, failed.Error(), failed.Path+": "+failed.Err.Error(), 1)
@@ -162,8 +162,8 @@ func Parse(flags any, name string, args []string) error {
 func parse(p *kong.Kong, args []string, inputs ...string) error {
 	parsed, err := p.Parse(args)
 	if err != nil {
-		if flag, _, missing := strings.Cut(err.Error(), `: expected `); missing && strings.Contains(err.Error(), `value but got "EOL"`) {
-			err = fmt.Errorf("%s: its value is missing", flag)
+		if flag, rest, _ := strings.Cut(err.Error(), ": expected "); strings.Contains(rest, `value but got "EOL"`) { // of kong
+			return fmt.Errorf("%s: its value is missing", flag)
 		}
 		return err
 	}
