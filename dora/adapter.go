@@ -53,9 +53,11 @@ func (a *Adapter) passes() []passes.Adapter {
 	return out
 }
 
-// adapted is what passes are told of adapters and their base.
-func adapted(precision string, adapters []passes.Adapter, base passes.Base) *passes.Context {
-	return &passes.Context{Precision: precision, InsertDoRAOptions: passes.InsertDoRAOptions{Adapters: adapters}, QuantiseBaseOptions: passes.QuantiseBaseOptions{Base: base}}
+// passContext is that of adapters and their base.
+func passContext(precision string, adapters []passes.Adapter, base passes.Base) *passes.Context {
+	c := &passes.Context{Precision: precision}
+	c.Adapters, c.Base = adapters, base
+	return c
 }
 
 // file is the adapter as its file has it.

@@ -52,7 +52,7 @@ func outputs(t *testing.T, m *Model, a *Adapter, in map[string]*ir.Array) map[st
 		all[k] = v
 	}
 	if a != nil {
-		require.NoError(t, passes.Run(adapted("", a.passes(), passes.Base{}), g, []string{"insert-dora"}, nil))
+		require.NoError(t, passes.Run(passContext("", a.passes(), passes.Base{}), g, []string{"insert-dora"}, nil))
 		trained, _, _ := a.vectors()
 		for _, p := range trained.parts {
 			x := ir.NewArray(ir.T(ir.Float32, p.shape...))

@@ -74,7 +74,7 @@ func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options
 			return nil, err
 		}
 		g.Name = e.name
-		pc := adapted(opt.Precision, s.passes(), base)
+		pc := passContext(opt.Precision, s.passes(), base)
 		if err := passes.Run(pc, g, []string{"insert-dora", "quantise-base"}, nil); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", m.File.Path, e.name, err)
 		}
@@ -120,7 +120,7 @@ func (m *Model) beside(base passes.Base) (*ir.Graph, error) {
 	}
 	g, err := widened(m.graph)
 	if err == nil {
-		err = passes.Run(adapted(precision.FP16, nil, base), g, []string{"quantise-base"}, nil)
+		err = passes.Run(passContext(precision.FP16, nil, base), g, []string{"quantise-base"}, nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.File.Path, err)

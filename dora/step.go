@@ -203,7 +203,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 	}
 	g.Name = name
 	e.Parts = []compile.Part{{Graph: g, Precision: opt.Precision, Wide: OutputLoss}}
-	ctx := adapted(opt.Precision, s.Adapter.passes(), s.base.Base)
+	ctx := passContext(opt.Precision, s.Adapter.passes(), s.base.Base)
 	run, own := []string{"insert-dora", "quantise-base"}, g.Outputs
 	if name != EntryRun {
 		if err := s.addLoss(g, opt); err != nil {
@@ -277,7 +277,7 @@ func (s *Step) prepare(m *Model, e *compile.Entry, from string, opt *StepOptions
 		return err
 	}
 	g.Name = EntryPrepare
-	ctx := adapted(opt.Precision, s.Adapter.passes(), s.base.Base)
+	ctx := passContext(opt.Precision, s.Adapter.passes(), s.base.Base)
 	if err := passes.Run(ctx, g, []string{"insert-dora", "quantise-base"}, nil); err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ var _ = register(Pass{
 
 // ChainOptions say which regions become one kernel.
 type ChainOptions struct {
-	// Chained is how many microseconds less the kernel of a chain is predicted to take than those of its regions. No chain is made where it is
-	// nil.
+	// Chained is how many microseconds less the kernel of a chain is predicted to take than those of its regions. Without
+	// it no chain is made.
 	Chained func(n *ir.Node) float64
 	// Apart names regions that stay launches of their own.
 	Apart []string

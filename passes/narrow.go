@@ -27,12 +27,13 @@ var _ = register(Pass{
 type NarrowOptions struct {
 	// Quantisation is what is stored in 8 and 4 bits; nil: nothing.
 	Quantisation *Quantisation
-	// Wide is the name of nodes, as of a loss, whose operands and results stay f32 where no anchor multiplies them; "": none.
+	// Wide is the name of nodes, as of a loss, whose operands and results stay f32 where no anchor multiplies them; "":
+	// none.
 	Wide string
 	// Was is filled unless it is nil: the name that a value had before it was stored, by the name that it has then.
 	Was map[string]string
-	// Halved is filled unless it is nil: weights in 16 bits, by those that they were made of. Graphs that share weights may share it in one
-	// precision, so that these are rounded once.
+	// Halved is filled unless it is nil: weights in 16 bits, by those that they were made of. Graphs that share weights
+	// may share it in one precision, so that these are rounded once.
 	Halved map[*ir.Tensor]*ir.Tensor
 }
 

@@ -92,7 +92,9 @@ func give(g *ir.Graph, opt *Options) error {
 		return computed(g, name) != nil || slices.ContainsFunc(g.Outputs, func(v *ir.Value) bool { return v.Name == name })
 	}
 	if opt.Precision != precision.File && slices.ContainsFunc(opt.Values, func(name string) bool { return !named(name) }) {
-		if err := passes.Run(&passes.Context{Precision: precision.FP32, WidenOptions: passes.WidenOptions{F32Outputs: true}}, g, []string{"widen", "simplify"}, nil); err != nil {
+		pc := &passes.Context{Precision: precision.FP32}
+		pc.F32Outputs = true
+		if err := passes.Run(pc, g, []string{"widen", "simplify"}, nil); err != nil {
 			return err
 		}
 	}

@@ -318,8 +318,10 @@ func (opt *Options) passContext(t *target.Target) *passes.Context {
 		memo = new(kernel.Memo)
 	}
 	kernels := families.New(memo)
-	return &passes.Context{Target: t, Precision: opt.Precision, WidenOptions: passes.WidenOptions{F32Inputs: opt.F32Inputs, F32Outputs: opt.F32Outputs},
-		ChainOptions: passes.ChainOptions{Chained: func(n *ir.Node) float64 { return kernels.Gain(n, t) }, Apart: opt.Apart}}
+	c := &passes.Context{Target: t, Precision: opt.Precision}
+	c.F32Inputs, c.F32Outputs, c.Apart = opt.F32Inputs, opt.F32Outputs, opt.Apart
+	c.Chained = func(n *ir.Node) float64 { return kernels.Gain(n, t) }
+	return c
 }
 
 // describe fills in inputs, outputs with their named slices, and states.

@@ -102,8 +102,9 @@ func (part *Part) lower(ctx context.Context, t *target.Target, opt *Options, lay
 		}
 		in = r.opt.Precision // the program is the one of a part that is asked for in it
 	}
-	g := part.Graph.Clone()
-	return g, passes.Run(&passes.Context{Target: t, Precision: in, NarrowOptions: passes.NarrowOptions{Wide: part.Wide}, FuseOptions: passes.FuseOptions{Siblings: true}}, g, nil, nil)
+	g, c := part.Graph.Clone(), &passes.Context{Target: t, Precision: in}
+	c.Wide, c.Siblings = part.Wide, true
+	return g, passes.Run(c, g, nil, nil)
 }
 
 // lowered runs the passes of every part and joins them; layers are as lower counts them.

@@ -184,7 +184,9 @@ func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (
 	if err != nil {
 		return err
 	}
-	if err := passes.Run(&passes.Context{Target: t, Precision: opt.Precision, WidenOptions: passes.WidenOptions{F32Outputs: true}}, g, s.fuse, nil); err != nil {
+	pc := &passes.Context{Target: t, Precision: opt.Precision}
+	pc.F32Outputs = true
+	if err := passes.Run(pc, g, s.fuse, nil); err != nil {
 		return err
 	}
 	e, err := newNative(t)

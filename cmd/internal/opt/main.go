@@ -111,6 +111,7 @@ func (f *flags) apply(g *ir.Graph) error {
 		}
 	}
 	kernels := families.New(new(kernel.Memo))
-	pc := &passes.Context{Target: t, Precision: settings.Precision.Value, ChainOptions: passes.ChainOptions{Chained: func(n *ir.Node) float64 { return kernels.Gain(n, t) }}}
+	pc := &passes.Context{Target: t, Precision: settings.Precision.Value}
+	pc.Chained = func(n *ir.Node) float64 { return kernels.Gain(n, t) }
 	return passes.Run(pc, g, names, nil)
 }
