@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command compiletimes measures what compiling in low precisions takes: CPU time, time and memory of the whole process, one
-// compile after another, with the load of the machine before and after; and what the budget leaves of the precision: layers in
-// 16 bits and the predicted time. `make measure-compile` runs it.
+// Command compiletimes measures what compiling in low precisions takes, and in fp16 to compare: CPU time, time and memory of
+// the whole process, one compile after another, with the load of the machine before and after; and what the budget leaves of
+// the precision: layers in 16 bits, the least cosine and the predicted time. `make measure-compile` runs it.
 //
 //	go run ./bench/compiletimes [-only TEXT] [-models DIR] COMPILER
 //
@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -32,11 +33,14 @@ var compiles = []struct {
 	forced           bool
 	seconds, mb      float64
 }{
+	{"driving_vision", "fp16", false, 0, 0},
 	{"driving_vision", "fp8", true, 25, 1500},
 	{"driving_vision", "fp8", false, 60, 1500},
 	{"driving_vision", "nvfp4", false, 90, 1500},
+	{"dmonitoring_model", "fp16", false, 0, 0},
 	{"dmonitoring_model", "fp8", false, 8, 0},
 	{"dmonitoring_model", "nvfp4", false, 12, 0},
+	{"driving_policy", "fp16", false, 0, 0},
 	{"driving_policy", "fp8", false, 8, 0},
 	{"driving_policy", "nvfp4", false, 12, 0},
 }
@@ -61,7 +65,7 @@ func measure(compiler, models, only string) error {
 		return err
 	}
 	fmt.Printf("%s, load average %s\n\n", plural.Count(runtime.NumCPU(), "CPU"), load())
-	fmt.Println("model and precision,CPU (s),of which system (s),clock (s),memory (MB),CPU goal (s),memory goal (MB),layers in 16 bits,layers,predicted (µs),fp16 predicted (µs)")
+	fmt.Println("model and precision,CPU (s),of which system (s),clock (s),memory (MB),CPU goal (s),memory goal (MB)," + resultHead)
 	for _, c := range compiles {
 		name := c.model + " " + c.precision
 		if c.forced {
@@ -74,22 +78,30 @@ func measure(compiler, models, only string) error {
 		if _, err := os.Stat(model); err != nil {
 			return fmt.Errorf("%s is missing: the shared models are not part of the repository; name their directory with -models", model)
 		}
-		args := []string{model, "--precision", c.precision, "--calibrate", filepath.Join(models, "calibration", c.model), "--quiet"}
+		args, calibrates := []string{model, "--precision", c.precision, "--quiet"}, precision.Calibrates(c.precision)
+		if calibrates {
+			args = append(args, "--calibrate", filepath.Join(models, "calibration", c.model))
+		}
 		if c.forced { // without a budget a report would add to the time: only for it the file is compiled in fp16 too
 			args = append(args, "--min-cosine", "0")
 		}
-		u, err := run(compiler, args, !c.forced)
+		u, err := run(compiler, args, calibrates && !c.forced)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		most := ""
-		if c.mb > 0 {
-			most = fmt.Sprint(c.mb)
-		}
-		fmt.Printf("%s,%.1f,%.1f,%.1f,%.0f,%g,%s,%s\n", name, (u.user + u.system).Seconds(), u.system.Seconds(), u.clock.Seconds(), u.mb, c.seconds, most, u.result)
+		fmt.Printf("%s,%.1f,%.1f,%.1f,%.0f,%s,%s,%s\n", name, (u.user + u.system).Seconds(), u.system.Seconds(), u.clock.Seconds(), u.mb,
+			goal(c.seconds), goal(c.mb), u.result)
 	}
 	fmt.Printf("\nload average %s\n", load())
 	return nil
+}
+
+// goal is one as a cell, empty if there is none.
+func goal(x float64) string {
+	if x == 0 {
+		return ""
+	}
+	return fmt.Sprint(x)
 }
 
 // usage is what a process took.
@@ -119,15 +131,16 @@ func run(compiler string, args []string, reported bool) (*usage, error) {
 	if !ok {
 		return nil, errors.New("this system does not tell the memory of a process")
 	}
-	u := &usage{c.ProcessState.UserTime(), c.ProcessState.SystemTime(), took, float64(s.Maxrss) * 1024 / 1e6, ",,,"}
+	u := &usage{c.ProcessState.UserTime(), c.ProcessState.SystemTime(), took, float64(s.Maxrss) * 1024 / 1e6, strings.Repeat(",", strings.Count(resultHead, ","))}
 	if reported {
 		u.result, err = result(file)
 	}
 	return u, err
 }
 
-// result is what a report says of a budget: layers in 16 bits, all layers, and predicted times, of what fp16 replaced
-// if it did.
+const resultHead = "layers in 16 bits,layers,least cosine,predicted (µs),cold weights (µs),fp16 predicted (µs),fp16 with cold weights (µs)"
+
+// result is what a report says of a budget. Where fp16 replaced the program, the times are those that it would have had.
 func result(file string) (string, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -143,11 +156,11 @@ func result(file string) (string, error) {
 			wide++
 		}
 	}
-	us := r.Predicted[len(r.Predicted)-1].US
+	half, low := r.Predicted[0], r.Predicted[len(r.Predicted)-1]
 	if r.Kept != nil {
-		us = r.Kept.US
+		low.US, low.ColdUS = r.Kept.US, r.Kept.ColdUS
 	}
-	return fmt.Sprintf("%d,%d,%.1f,%.1f", wide, len(r.Layers), us, r.Predicted[0].US), nil
+	return fmt.Sprintf("%d,%d,%.6f,%.1f,%.1f,%.1f,%.1f", wide, len(r.Layers), r.Verdict.LeastCosine, low.US, low.ColdUS, half.US, half.ColdUS), nil
 }
 
 // load is the load average over 1, 5 and 15 minutes.
