@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/testing/golden"
 	"github.com/spark-compile/spark-compile/internal/witness"
 )
 
@@ -225,8 +225,9 @@ func (f *fault) apply() (edit func(string) (string, error), mend func()) {
 	}
 }
 
-// TestOthersKernelsNoticeABrokenDevice: each fault makes kernels that other compilers wrote give wrong answers, or a check reports
-// them. docs/mutants.md says how many, by compiler. The faults are the interpreter's; native code has its bits.
+// TestOthersKernelsNoticeABrokenDevice: each fault makes kernels that other compilers wrote give wrong answers, or a
+// check reports them. docs/data/device-faults.csv counts them by compiler; UPDATE=1 writes it. The faults are the
+// interpreter's; native code computes the same bits.
 func TestOthersKernelsNoticeABrokenDevice(t *testing.T) {
 	opts := emu.Options{Check: true, Engine: emu.Specification, Workers: 1}
 	uses := map[string][]witness.Case{}
@@ -248,7 +249,7 @@ func TestOthersKernelsNoticeABrokenDevice(t *testing.T) {
 			uses[op] = append(uses[op], c)
 		}
 	}
-	var rows strings.Builder
+	rows := [][]string{{"instructions", "fault", "noticed by"}}
 	for i := range emulatorFaults {
 		f := &emulatorFaults[i]
 		t.Run(f.op+": "+f.name, func(t *testing.T) {
@@ -284,42 +285,12 @@ func TestOthersKernelsNoticeABrokenDevice(t *testing.T) {
 				who = append(who, fmt.Sprintf("%s %d", name, found[name]))
 				total += found[name]
 			}
-			fmt.Fprintf(&rows, "| %s | %s | %d of %d: %s |\n", f.op, f.name, total, all, strings.Join(who, ", "))
+			rows = append(rows, []string{f.op, f.name, fmt.Sprintf("%d of %d: %s", total, all, strings.Join(who, ", "))})
 		})
 	}
 	if t.Failed() {
 		return
 	}
-	document(t, emulatorSection, fmt.Sprintf(emulatorHead, len(emulatorFaults))+rows.String())
-}
-
-// emulatorSection begins the second part of the document.
-const emulatorSection = "\n## A broken CPU device\n"
-
-const emulatorHead = emulatorSection + `
-Here the CPU device itself is broken: %d faults, each as near to the right meaning of an instruction as a misread figure of the ISA
-would be. Kernels that Triton, nvcc and CuTe compiled (docs/gpu.md) notice each: their results differ from the reference in float64, or
-a check reports them. Written by ` + "`UPDATE=1 go test ./internal/mutants -run Broken`" + `.
-
-| instructions | fault | kernels that notice it, of those that have the instruction |
-|---|---|---|
-`
-
-// document compares a part of docs/mutants.md, which begins with the section's heading, or writes it.
-func document(t *testing.T, section, text string) {
-	t.Helper()
-	raw, err := os.ReadFile(mutantsDocument)
-	require.NoError(t, err)
-	first, second, _ := strings.Cut(string(raw), emulatorSection)
-	second = emulatorSection + second
-	have := &first
-	if section != "" {
-		have = &second
-	}
-	if os.Getenv("UPDATE") != "" {
-		*have = text
-		require.NoError(t, os.WriteFile(mutantsDocument, []byte(first+second), 0o644))
-		return
-	}
-	require.Equal(t, text, *have, "docs/mutants.md is out of date: UPDATE=1 go test ./internal/mutants")
+	golden.CSV(t, "../../docs/data/device-faults.csv", rows)
+	golden.States(t, testsPage, fmt.Sprintf("%d faults in the CPU device", len(emulatorFaults)))
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -34,6 +35,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/testing/golden"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -379,44 +381,51 @@ func says(code int, file, stderr string) string {
 		}
 	}
 	said = strings.ReplaceAll(address.ReplaceAllString(said, ""), route, "ROUTE")
-	said = strings.ReplaceAll(said, "\u00a0", " ") // protobuf's errors have one space or the other, by the program's hash
-	return strings.ReplaceAll(said, "|", "\\|")
+	return strings.ReplaceAll(said, "\u00a0", " ") // protobuf's errors have one space or the other, by the program's hash
 }
 
-// page is where the results are documented.
-const page = "../../../docs/hostile-files.md"
+// The table of all results, and the page about it.
+const (
+	results = "../../../docs/data/hostile-files.csv"
+	page    = "../../../docs/hostile-files.md"
+)
 
-// TestHostileFiles_AreRefusedInBoundedTime: every attack on every format ends within a minute and in bounded memory, without a
-// stack trace; what is refused is refused as bad input, by a message that names the file, and leaves no output behind. The page has
-// what is said: UPDATE=1 writes it.
+// TestHostileFiles_AreRefusedInBoundedTime: every attack on every format ends within a minute and in bounded memory,
+// without a stack trace; what is refused is refused as bad input, by a message that names the file, and leaves no output.
+// The table has what is said: UPDATE=1 writes it.
 func TestHostileFiles_AreRefusedInBoundedTime(t *testing.T) {
 	base := whole(t)
-	sections := make([]string, len(formats))
+	rows := make([][][]string, len(formats))
 	t.Run("formats", func(t *testing.T) {
 		for i, f := range formats {
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				sections[i] = f.section(t, base)
+				rows[i] = f.attacked(t, base)
 			})
 		}
 	})
-	doc := strings.Join(append([]string{intro}, sections...), "")
-	if os.Getenv("UPDATE") != "" {
-		require.NoError(t, os.WriteFile(page, []byte(doc), 0o644))
-	}
-	want, err := os.ReadFile(page)
+	raw, err := os.ReadFile(results)
 	require.NoError(t, err)
-	for _, section := range sections {
-		if !strings.Contains(string(want), section) {
-			title, _, _ := strings.Cut(strings.TrimPrefix(section, "\n## "), "\n")
-			_, old, _ := strings.Cut(string(want), "\n## "+title+"\n")
-			require.Equal(t, old[:min(len(old), len(section))], section, "what %s says of %s", page, title)
+	have, err := csv.NewReader(bytes.NewReader(raw)).ReadAll()
+	require.NoError(t, err)
+	want := [][]string{{"format", "command", "file", "attack", "exit", "message"}}
+	for i, f := range formats {
+		if rows[i] == nil { // Python or ffmpeg is missing
+			for _, row := range have {
+				if row[0] == f.name {
+					rows[i] = append(rows[i], row)
+				}
+			}
 		}
+		want = append(want, rows[i]...)
 	}
+	golden.CSV(t, results, want)
+	golden.States(t, page, fmt.Sprintf("%d files in %d formats", len(want)-1, len(formats)))
 }
 
-// section tries all attacks on a format, and returns what the page says of it; "" where this machine cannot make a whole file of it.
-func (f *format) section(t *testing.T, base string) string {
+// attacked tries all attacks on a format, and returns its rows of the table; nil where this machine cannot make a whole
+// file of it.
+func (f *format) attacked(t *testing.T, base string) [][]string {
 	file := strings.ReplaceAll(f.file, "ROUTE", route)
 	whole, err := os.ReadFile(filepath.Join(base, file))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -427,11 +436,14 @@ func (f *format) section(t *testing.T, base string) string {
 	require.Equal(t, cli.Done, code, "%s%s", stdout, stderr)
 
 	all := append(slices.Clone(attacks), f.own...)
-	rows := make([]string, len(all))
+	rows := make([][]string, len(all))
+	row := func(attack, exit, message string) []string {
+		return []string{f.name, "spark " + f.args, f.file, attack, exit, message}
+	}
 	t.Run("attacks", func(t *testing.T) {
 		for i, a := range all {
 			if a.name == f.slow {
-				rows[i] = fmt.Sprintf("| %s | | not tried: all of it counts for the model's digest, which takes as long as reading it |\n", a.name)
+				rows[i] = row(a.name, "", "not tried: all of it counts for the model's digest, which takes as long as reading it")
 				continue
 			}
 			t.Run(a.name, func(t *testing.T) {
@@ -451,12 +463,11 @@ func (f *format) section(t *testing.T, base string) string {
 						require.ErrorIs(t, err, fs.ErrNotExist, output)
 					}
 				}
-				rows[i] = fmt.Sprintf("| %s | %d | %s |\n", a.name, code, says(code, file, stderr))
+				rows[i] = row(a.name, strconv.Itoa(code), says(code, file, stderr))
 			})
 		}
 	})
-	return fmt.Sprintf("\n## %s\n\n    spark %s\n\n| `%s` | exit | what is said |\n|---|---|---|\n%s",
-		f.name, f.args, f.file, strings.Join(rows, ""))
+	return rows
 }
 
 // copied is a folder with what a command names of another.
@@ -476,16 +487,6 @@ func copied(t *testing.T, from, args string) string {
 	}
 	return to
 }
-
-const intro = `# Files that want to do harm
-
-What each command does with a file that is cut off, damaged, larger than memory, or no file at all. All commands run with
-` + "`--memory=64MiB`" + `. Every row is tested: the command ends within a minute, its process takes 256 MiB at most, what it refuses
-it refuses with exit code 2, and what it reads in part with 1. Where a message has several lines, the one that names the file is
-shown. This page is generated by
-
-    UPDATE=1 go test ./cmd/internal/spark -run HostileFiles
-`
 
 const machine = `{"format": 2, "target": "sm_121", "device": "a GPU", "backend": "cuda", "figures": {"launch_us": {"low": 9, "middle": 10, "high": 11}}}`
 
