@@ -91,11 +91,10 @@ func (g *group) plot() {
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
 	"ms": number, "median": median, "join": strings.Join,
-	"us":       func(ms float64) float64 { return 1e3 * ms },
-	"ratio":    func(a, b float64) float64 { return a / b },
-	"value":    func(x *float64) float64 { return *x },
-	"mb":       func(n int) float64 { return float64(n) / 1e6 },
-	"millions": func(n int64) string { return number(float64(n) / 1e6) },
+	"us":    func(ms float64) float64 { return 1e3 * ms },
+	"ratio": func(a, b float64) float64 { return a / b },
+	"value": func(x *float64) float64 { return *x },
+	"mb":    func(n int) float64 { return float64(n) / 1e6 },
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -123,7 +122,7 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 <h2>{{.Model}}</h2>
 <div class="scroll"><table>
 <tr><th>precision</th><th>launches</th><th>mean</th><th>p50</th><th>p99</th><th>max</th><th>min</th><th>runs/s</th><th>first</th><th>load</th><th>launch to launch</th><th>cold</th><th>host</th><th>arena MB</th><th>weights MB</th><th>MMAC</th></tr>
-{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Max}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .LaunchToLaunch}}</td><td>{{median .Cold}}</td><td>{{ms .HostMS}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{millions .MACs}}</td></tr>
+{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Max}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .LaunchToLaunch}}</td><td>{{median .Cold}}</td><td>{{ms .HostMS}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{.MMAC}}</td></tr>
 {{end}}</table></div>
 {{range .Results}}{{with .Baseline}}<p class="{{.Verdict}}">Baseline: {{.Verdict}}; p50 was {{ms .P50}} ms, ratio {{printf "%.3f" .Ratio}}, p = {{printf "%.2g" .P}}.</p>{{end}}
 {{if .State.Throttle.Slowdowns}}<p class="warn">{{.Precision}}: throttled during the run: {{join .State.Throttle.Slowdowns ", "}}</p>{{end}}{{if .State.Capped}}<p class="warn">{{.Precision}}: the clock was capped, no reason reported</p>{{end}}{{end}}

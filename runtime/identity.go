@@ -21,6 +21,7 @@ type Provenance struct {
 	SHA256      string       `json:"sha256"`                     // of the ONNX file, and of the external data that it names
 	Checkpoint  string       `json:"model_checkpoint,omitempty"` // openpilot's, from the file's metadata
 	Flags       []string     `json:"flags,omitempty"`            // those that decide what is compiled; no paths
+	MACs        int64        `json:"macs,omitempty"`             // multiply-accumulates of the model; 0: unknown
 	Calibration *Calibration `json:"calibration,omitempty"`
 	Accuracy    *Accuracy    `json:"accuracy,omitempty"`
 }

@@ -169,13 +169,15 @@ func layerChoice(s passes.Site, f precision.Layer, ladder []precision.Layer, alo
 	return l
 }
 
-// kept finds the layers that --keep names, either by region or by any node of its body.
+// kept finds the layers that --keep names, by region, by a node of its body, or by a node of the file, of any tower.
 func (c *Calibration) kept(names []string, sites []passes.Site) ([]bool, error) {
 	out := make([]bool, len(sites))
 	for _, name := range names {
 		found := false
 		for i, s := range sites {
-			if s.Node.Name == name || slices.ContainsFunc(s.Node.Region.Body.Nodes, func(n *ir.Node) bool { return n.Name == name }) {
+			computes := func(o ir.Origin) bool { return o.Name == name }
+			if s.Node.Name == name || slices.ContainsFunc(s.Node.Region.Body.Nodes, func(n *ir.Node) bool { return n.Name == name }) ||
+				slices.ContainsFunc(s.Node.Region.Origins(), computes) {
 				out[i], found = true, true
 			}
 		}

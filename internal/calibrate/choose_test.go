@@ -183,3 +183,14 @@ func TestTheFormatsOfTheFitAreTriedFirst(t *testing.T) {
 	require.Less(t, low, all[0])
 	require.Positive(t, low)
 }
+
+func TestKeep_NamesNodesOfEveryTower(t *testing.T) {
+	g, _ := made(t, "vision", precision.FP8, 1)
+	const node = "/stages.3/blocks/blocks.0/token_mixer/qkv/MatMul"
+	narrow, err := new(Calibration).kept([]string{"/narrow" + node}, passes.Sites(g))
+	require.NoError(t, err)
+	wide, err := new(Calibration).kept([]string{"/wide" + node}, passes.Sites(g))
+	require.NoError(t, err)
+	require.Equal(t, narrow, wide)
+	require.Contains(t, wide, true)
+}

@@ -8,10 +8,10 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Provenance says of the program which file it was compiled from, what it was calibrated on, and the lowest cosine that was
-// measured. Version and flags are the caller's.
+// Provenance says of the program which file it was compiled from, its multiply-accumulates, what it was calibrated on, and the
+// lowest cosine that was measured. Version and flags are the caller's.
 func (r *Result) Provenance() runtime.Provenance {
-	p := runtime.Provenance{SHA256: r.digest, Checkpoint: r.Source.Meta["model_checkpoint"]}
+	p := runtime.Provenance{SHA256: r.digest, Checkpoint: r.Source.Meta["model_checkpoint"], MACs: multiplications(r.Source)}
 	a := r.Accuracy
 	if a == nil {
 		return p

@@ -15,6 +15,7 @@ import (
 
 // Weight is the size of a layer's weights in the weights file: packed and padded, with the scales of blocks and channels.
 type Weight struct {
+	Nodes     []string `json:"nodes"`          // of the file that multiply: several where towers or heads share a launch
 	Launch    int      `json:"launch"`         // of the program's entry run
 	With      []string `json:"with,omitempty"` // regions that the launch computes too: of a chain all but the layer, in their order
 	Bytes     int      `json:"bytes"`          // what is in f32, as biases and scales, left out
@@ -156,6 +157,7 @@ func (r *Result) Weigh(half *Result, layers []calibrate.LayerChoice) []Weight {
 // weights lists those of the first target by the name of the region; regions of one name keep their order. Layers of a chain share a launch.
 func (r *Result) weights() map[string][]Weight {
 	out := map[string][]Weight{}
+	multiplies := r.multiplying()
 	v := &r.Program.Variants[0]
 	for i, n := range r.regions {
 		if n == nil {
@@ -166,7 +168,12 @@ func (r *Result) weights() map[string][]Weight {
 			if part.Region.Anchor() == nil {
 				continue
 			}
-			w := Weight{Launch: i, Bytes: constants(v, &v.Entries[0].Launches[i]) - biases(n)}
+			w := Weight{Nodes: []string{}, Launch: i, Bytes: constants(v, &v.Entries[0].Launches[i]) - biases(n)}
+			for _, o := range part.Region.Anchor().From {
+				if multiplies[o.Name] {
+					w.Nodes = append(w.Nodes, o.Name)
+				}
+			}
 			if len(parts) > 1 {
 				w.Bytes = r.made[i][len(parts)-1-k]
 			}
@@ -179,6 +186,17 @@ func (r *Result) weights() map[string][]Weight {
 		}
 	}
 	return out
+}
+
+// multiplying are the names of the file's nodes with multiply-accumulates.
+func (r *Result) multiplying() map[string]bool {
+	names := map[string]bool{}
+	for _, n := range r.Source.Nodes {
+		for _, o := range n.From {
+			names[o.Name] = names[o.Name] || n.MACs() > 0
+		}
+	}
+	return names
 }
 
 // constants is the number of bytes that a launch reads of the weights blob, each buffer padded to its alignment.

@@ -36,7 +36,16 @@ type Program struct {
 	ArenaBytes   int    `json:"arena_bytes"`
 	LiveBytes    int    `json:"live_bytes"`
 	WeightsBytes int    `json:"weights_bytes"`
-	MACs         int64  `json:"macs"`
+	MACs         *int64 `json:"macs"`          // of the model; nil: an older package does not say
+	Executed     int64  `json:"executed_macs"` // of the kernels: with padding, split operands and what is computed again
+}
+
+// MMAC is the model's multiply-accumulates in millions, as text.
+func (p *Program) MMAC() string {
+	if p.MACs == nil {
+		return "?"
+	}
+	return fmt.Sprintf("%.1f", float64(*p.MACs)/1e6)
 }
 
 // Describe describes a variant of a program.
@@ -45,8 +54,11 @@ func Describe(p *runtime.Program, v *runtime.Variant) Program {
 	if e := v.Entry("run"); e != nil {
 		d.MicroBatches, d.Fronts = e.Repeats, e.Fronts
 	}
+	if macs := p.Provenance.MACs; macs > 0 {
+		d.MACs = &macs
+	}
 	for _, k := range v.Kernels {
-		d.MACs += k.MACs * int64(k.Launches)
+		d.Executed += k.MACs * int64(k.Launches)
 	}
 	return d
 }
@@ -186,7 +198,9 @@ func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
 		if err != nil {
 			return err
 		}
-		r.Predicted = append(r.Predicted, predicted(half.Program, &half.Program.Variants[0], then))
+		p := predicted(half.Program, &half.Program.Variants[0], then)
+		p.MACs = r.MACs
+		r.Predicted = append(r.Predicted, p)
 	}
 	now, err := c.Profile(ctx)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 func sample() *report.Report {
 	return &report.Report{Version: report.Version, Program: report.Program{Model: "toy.onnx", Precision: "fp8"},
 		Layers: []report.Layer{
-			{calibrate.LayerChoice{Name: "a", Op: "Conv", Precision: "fp8", MACs: 3e6, Weights: 1000, Alone: .01, InPlace: .02}, compile.Weight{Bytes: 1100, HalfBytes: 2000}, 1.5},
-			{calibrate.LayerChoice{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Weights: 250, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone"}, compile.Weight{Bytes: 500, HalfBytes: 500, With: []string{"norm"}}, 2},
+			{calibrate.LayerChoice{Name: "a", Op: "Conv", Precision: "fp8", MACs: 3e6, Weights: 1000, Alone: .01, InPlace: .02}, compile.Weight{Nodes: []string{"/narrow/stem/Conv", "/wide/stem/Conv"}, Bytes: 1100, HalfBytes: 2000}, 1.5},
+			{calibrate.LayerChoice{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Weights: 250, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone"}, compile.Weight{Nodes: []string{"/heads.0/0/Gemm", "/heads.1/1/Gemm", "/heads.2/2/Gemm"}, Bytes: 500, HalfBytes: 500, With: []string{"norm"}}, 2},
 		},
 		Slices: []calibrate.Quality{
 			{Name: "y", Set: "validation", Cosine: .9995, Expected: .9986, MaxAbs: .1, RelL2: .03, Explained: .97, Elements: 10},
@@ -61,9 +61,9 @@ layers: 1 fp16, 1 fp8; weights 0.0016 MB, 0.640 of fp16
 	require.NoError(t, sample().Brief(&got))
 	require.Equal(t, `
 2 layers:
-layer  precision  µs    weights KB  of fp16  alone
-a      fp8        1.50  1.1         0.55     0.01
-b      fp16       2.00  0.5         1.00     0.3
+layer                       precision  µs    KB   of fp16  alone
+/{narrow,wide}/stem/Conv    fp8        1.50  1.1  0.55     0.01
+/heads.0/0/Gemm and 2 more  fp16       2.00  0.5  1.00     0.3
 
 2 outputs, each on its worst set of inputs:
 output  cosine           relative L2  max abs  on
@@ -74,9 +74,12 @@ y       0.999500         0.03         0.1      4 validation inputs
 	got.Reset()
 	require.NoError(t, sample().Table(&got))
 	require.Equal(t, `
-layer  op      precision  MMAC  µs    weights KB  of fp16  alone  in place  why                                 launch shared with
-a      Conv    fp8        3.00  1.50  1.1         0.55     0.01   0.02      –                                   –
-b      MatMul  fp16       1.00  2.00  0.5         1.00     0.3    –         fp8 costs 0.3 of the outputs alone  norm
+layer              op      precision  MMAC  µs    weights KB  of fp16  alone  in place  why                                 launch shared with
+/narrow/stem/Conv  Conv    fp8        3.00  1.50  1.1         0.55     0.01   0.02      –                                   –
+/wide/stem/Conv    Conv    fp8        ↑     ↑     ↑           ↑        ↑      ↑         batched with /narrow/stem/Conv      –
+/heads.0/0/Gemm    MatMul  fp16       1.00  2.00  0.5         1.00     0.3    –         fp8 costs 0.3 of the outputs alone  norm
+/heads.1/1/Gemm    MatMul  fp16       ↑     ↑     ↑           ↑        ↑      ↑         batched with /heads.0/0/Gemm        –
+/heads.2/2/Gemm    MatMul  fp16       ↑     ↑     ↑           ↑        ↑      ↑         batched with /heads.0/0/Gemm        –
 
 on 16 calibration inputs, in sample:
 output  elements  cosine    max abs  relative L2  variation explained
@@ -103,7 +106,7 @@ y       10        0.900000  0        0            0.0000
 func TestReport_BriefFitsATerminal(t *testing.T) {
 	r := sample()
 	long := r.Layers[0]
-	long.Name, long.Precision = strings.Repeat("/a_long_name_of_a_block", 6), "fp8 twice split weights"
+	long.Name, long.Nodes, long.Precision = strings.Repeat("/a_long_name_of_a_block", 6), nil, "fp8 twice split weights"
 	for i := range 40 {
 		long.US = []float64{3, 1, 3}[i%3]
 		r.Layers = append(r.Layers, long)
@@ -130,7 +133,7 @@ func TestLayersOfTheFileAreShownWithoutACalibration(t *testing.T) {
 	var got bytes.Buffer
 	r.PrintVerdict(&got)
 	require.NoError(t, r.Table(&got))
-	require.Contains(t, got.String(), "a      Conv  i8 (file)")
+	require.Contains(t, got.String(), "/narrow/stem/Conv  Conv  i8 (file)")
 	require.Contains(t, got.String(), "quantised in the file")
 	require.Contains(t, got.String(), "predicted on gb10: fp16 10.0 (8 to 13) µs")
 	require.NotContains(t, got.String(), "budget")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
@@ -25,21 +26,14 @@ func (r *Report) PrintVerdict(w io.Writer) {
 	}
 }
 
-// Rows of Brief: the slowest layers and the least accurate outputs.
-const briefLayers, briefOutputs = 12, 10
+// Rows of Brief, which are the slowest layers and the least accurate outputs, and their columns.
+const briefLayers, briefOutputs, briefColumns = 12, 10, 100
 
 // Brief prints the layers that take longest and the outputs that are least accurate, in rows of at most 100 columns.
 func (r *Report) Brief(w io.Writer) error {
 	if list := slowest(r.Layers, briefLayers); len(list) > 0 {
 		fmt.Fprintf(w, "\n%s:\n", title("slowest", len(list), len(r.Layers), "layer"))
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "layer\tprecision\tµs\tweights KB\tof fp16\talone")
-		for _, l := range list {
-			us, alone, _ := l.figures()
-			fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%.2f\t%s\n", elided(l.Name, 38), l.Precision, us, float64(l.Bytes)/1e3,
-				ratio(int64(l.Bytes), int64(l.HalfBytes)), alone)
-		}
-		if err := t.Flush(); err != nil {
+		if err := briefly(w, list); err != nil {
 			return err
 		}
 	}
@@ -54,6 +48,30 @@ func (r *Report) Brief(w io.Writer) error {
 	fmt.Fprintln(t, "output\tcosine\trelative L2\tmax abs\ton")
 	for _, q := range list {
 		fmt.Fprintf(t, "%s\t%s\t%.3g\t%.3g\t%s\n", elided(q.Name, 40), cosine(&q), q.RelL2, q.MaxAbs, r.set(q.Set))
+	}
+	return t.Flush()
+}
+
+// briefly prints one line per layer. Names are elided so that lines fit.
+func briefly(w io.Writer, list []Layer) error {
+	rows := [][]string{{"layer", "precision", "µs", "KB", "of fp16", "alone"}}
+	for _, l := range list {
+		us, alone, _ := l.figures()
+		rows = append(rows, []string{l.nodes(), l.Precision, us, fmt.Sprintf("%.1f", float64(l.Bytes)/1e3),
+			fmt.Sprintf("%.2f", ratio(int64(l.Bytes), int64(l.HalfBytes))), alone})
+	}
+	left := briefColumns
+	for i := range rows[0][1:] {
+		widest := 0
+		for _, row := range rows {
+			widest = max(widest, utf8.RuneCountInString(row[i+1]))
+		}
+		left -= widest + 2
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		row[0] = elided(row[0], left)
+		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
 }
@@ -81,16 +99,6 @@ func slowest(list []Layer, count int) (out []Layer) {
 	return out
 }
 
-// elided leaves out the middle of a long name.
-func elided(name string, most int) string {
-	runes := []rune(name)
-	if len(runes) <= most {
-		return name
-	}
-	end := most * 2 / 3
-	return string(runes[:most-1-end]) + "…" + string(runes[len(runes)-end:])
-}
-
 // Table prints every layer and every output on each set of inputs, as far as there are any.
 func (r *Report) Table(w io.Writer) error {
 	if len(r.Layers) > 0 {
@@ -115,15 +123,19 @@ func (r *Report) Table(w io.Writer) error {
 	return nil
 }
 
-// layers prints one line per layer.
+// layers prints one line per node of the file. Batched nodes share the figures of the first.
 func (r *Report) layers(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "layer\top\tprecision\tMMAC\tµs\tweights KB\tof fp16\talone\tin place\twhy\tlaunch shared with")
 	for _, l := range r.Layers {
 		us, alone, inPlace := l.figures()
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%.1f\t%.2f\t", l.Name, l.Op, l.Precision, float64(l.MACs)/1e6, us,
+		name := slices.Concat(l.Nodes, []string{l.Name})[0]
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%.1f\t%.2f\t", name, l.Op, l.Precision, float64(l.MACs)/1e6, us,
 			float64(l.Bytes)/1e3, ratio(int64(l.Bytes), int64(l.HalfBytes)))
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", alone, inPlace, cmp.Or(l.Why, "–"), cmp.Or(strings.Join(l.With, ", "), "–"))
+		for _, other := range l.Nodes[min(1, len(l.Nodes)):] {
+			fmt.Fprintf(t, "%s\t%s\t%s\t↑\t↑\t↑\t↑\t↑\t↑\tbatched with %s\t–\n", other, l.Op, l.Precision, name)
+		}
 	}
 	return t.Flush()
 }

@@ -334,6 +334,7 @@ func (s *session) compile(ctx context.Context, path string, opt compile.Options)
 	if err != nil {
 		return nil, 0, err
 	}
+	r.Program.Provenance = r.Provenance()
 	return r.Program, r.Compile, nil
 }
 

@@ -526,8 +526,8 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 	case rep.MicroBatches > 1:
 		fmt.Fprintf(w, "%d micro-batches: ", rep.MicroBatches)
 	}
-	fmt.Fprintf(w, "%s, %s, arena %.2f MB, weights %.2f MB, %.1f MMAC\n", plural.Count(rep.Launches, "launch"), plural.Count(len(rep.Kernels), "kernel"),
-		float64(rep.ArenaBytes)/1e6, float64(rep.WeightsBytes)/1e6, float64(rep.MACs)/1e6)
+	fmt.Fprintf(w, "%s, %s, arena %.2f MB, weights %.2f MB, %s MMAC\n", plural.Count(rep.Launches, "launch"), plural.Count(len(rep.Kernels), "kernel"),
+		float64(rep.ArenaBytes)/1e6, float64(rep.WeightsBytes)/1e6, rep.MMAC())
 	fmt.Fprintf(w, "%.2f s: compiling %.2f", took.Seconds(), r.Compile.Seconds())
 	if r.Ptxas > 0 {
 		fmt.Fprintf(w, ", ptxas %.2f", r.Ptxas.Seconds())
