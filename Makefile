@@ -88,7 +88,7 @@ TESTENV = SPARK_PYTHON=$$(test -x $(VENV)/bin/python && echo "$(CURDIR)/$(VENV)/
 # package with much in use may take.
 TESTENV += GOGC=400 GOMEMLIMIT=3GiB GODEBUG=memprofilerate=0
 
-# PART=1/2 adds that part of the long tests (internal/fulltest); continuous integration does so by the commit.
+# PART=1/2 adds that part of the long tests (internal/testing/fulltest); continuous integration does so by the commit.
 PART    ?=
 TESTFLAGS ?=
 test: tools nodecases
@@ -115,13 +115,13 @@ check-tools:
 	@case "$(PART)" in 1/1) ;; "") echo "skipped: the long tests (make test-full)";; \
 		*) echo "of the long tests part $(PART) was run, which the commit chose; make test-full runs all";; esac
 	@test -d $(SHARED)/models || echo "skipped: everything that needs the full-size models, in $(SHARED)/models"
-	@ls internal/gputest/testdata/vectors/*.npz >/dev/null 2>&1 || echo "skipped: the comparison with what GPUs computed, of which nothing was recorded (docs/gpu.md)"
+	@ls internal/testing/gputest/testdata/vectors/*.npz >/dev/null 2>&1 || echo "skipped: the comparison with what GPUs computed, of which nothing was recorded (docs/gpu.md)"
 	@test -n "$$SPARK_NCCL" || echo "skipped: NCCL's own library, which SPARK_NCCL names (its stand-in is tested where gcc is)"
 	@for tool in zsh fish groff qemu-aarch64; do command -v $$tool >/dev/null || echo "skipped: what needs $$tool"; done
 	@test -n "$$CHROMIUM" || command -v chromium chromium-browser google-chrome headless-shell >/dev/null || echo "skipped: what the page of spark-run --view draws, which needs chromium"
 	@test -x $(VENV)/bin/python || echo "skipped: everything that needs Python (onnx round trips, ONNX Runtime, node cases)"
 	@ls $(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas >/dev/null 2>&1 || test -n "$$PTXAS" || echo "skipped: everything that needs ptxas"
-	@count=$$(cat docs/measurements/*.md | grep -c ', \*\*stale\*\*:$$'); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md"
+	@count=$$(grep -c ', \*\*stale\*\*:$$' docs/measurements.md); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md"
 
 # The onnx package's node cases as directories, for the operators' tests and for spark-run --suite.
 .PHONY: nodecases
@@ -146,7 +146,7 @@ cross:
 GPU_TARGET  ?= sm_90
 GPU_ARCH    ?= amd64
 GPU_MODELS  ?= ../shared/models
-GPU_MACHINE ?= $(if $(filter sm_90,$(GPU_TARGET)),internal/gputest/h100.json)
+GPU_MACHINE ?= $(if $(filter sm_90,$(GPU_TARGET)),internal/testing/gputest/h100.json)
 GPU_SIZE    ?= full
 GPU_DIR     ?= .gpu
 GPU_MIB     ?= 60
@@ -154,13 +154,13 @@ GPU_FLAGS   := -trimpath -ldflags=-s
 gpu-bundle:
 	@$(TESTENV) GO='$(GO)' GPU_TARGET=$(GPU_TARGET) GPU_ARCH=$(GPU_ARCH) GPU_MODELS='$(GPU_MODELS)' \
 		GPU_MACHINE='$(GPU_MACHINE)' GPU_SIZE=$(GPU_SIZE) GPU_DIR='$(GPU_DIR)' GPU_MIB=$(GPU_MIB) \
-		GPU_FLAGS="$(GPU_FLAGS)" internal/gputest/bundle.sh
+		GPU_FLAGS="$(GPU_FLAGS)" internal/testing/gputest/bundle.sh
 
 # What came back from it as Markdown: predicted and measured. UPDATE=1 fills in the table of docs/first-gpu-day.md.
 RESULTS ?= .gpu/out
 .PHONY: gpu-report
 gpu-report:
-	@$(GO) run ./internal/gpureport $(if $(UPDATE),-fill docs/first-gpu-day.md) '$(RESULTS)'
+	@$(GO) run ./internal/testing/gpureport $(if $(UPDATE),-fill docs/first-gpu-day.md) '$(RESULTS)'
 
 # The backend over gorgonia.org/cu: a module of its own, against CUDA 12.9's headers and the tests' stand-in driver.
 CUDA12 := $(CURDIR)/$(CACHE)/cuda12
@@ -175,11 +175,11 @@ gorgonia: tools
 		CGO_LDFLAGS="'-L$(CUDA12)' -Wl,--unresolved-symbols=ignore-all" LD_LIBRARY_PATH="$(CUDA12)" \
 		$(GO) test -tags gorgonia . ; fi
 
-# Writes docs/measurements.md and the pages of docs/measurements/ from their tables, and lists stale tables with the commands that make them anew. An entry of
+# Writes docs/measurements.md from docs/measurements/, and lists stale tables with the commands that make them anew. An entry of
 # index.json whose commit is "now" gets commit, date and digest.
 .PHONY: measurements
 measurements:
-	@$(GO) test ./docs -count=1 -v -run TestMeasurements_PagesAreOfTheData -update
+	@$(GO) test ./docs -count=1 -v -run TestMeasurements_PageIsOfTheData -update
 
 # Tables that tests of the shared models log: accuracy in fp32 and fp16, and of files that others have quantised.
 .PHONY: measure-accuracy

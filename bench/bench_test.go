@@ -24,10 +24,10 @@ import (
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/report"
-	"github.com/spark-compile/spark-compile/internal/simulated"
-	"github.com/spark-compile/spark-compile/internal/stamps"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/simulated"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -388,7 +388,7 @@ func TestATimelineHasEveryLaunch(t *testing.T) {
 // TestLaunchesThatOverlapHaveRowsOfTheirOwn in a trace.
 func TestLaunchesThatOverlapHaveRowsOfTheirOwn(t *testing.T) {
 	one := func(i, begun, released, ended int) TimelineLaunch {
-		return TimelineLaunch{Launch: stamps.Launch{Index: i, Kernel: "k", Begun: begun, Released: released, Ended: ended}}
+		return TimelineLaunch{LaunchTimes: profile.LaunchTimes{Index: i, Kernel: "k", Begun: begun, Released: released, Ended: ended}}
 	}
 	r := &Report{Results: []Result{{Timeline: &Timeline{Launches: []TimelineLaunch{one(0, 0, 0, 1000), one(1, 600, 1000, 2000), one(2, 2000, 2000, 3000)}}}}}
 	path := filepath.Join(t.TempDir(), "trace.json")

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/process"
 	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -58,7 +58,7 @@ func ONNXRuntime(ctx context.Context, python, model string, p *runtime.Program, 
 		return nil, nil, err
 	}
 	cmd := exec.CommandContext(ctx, python, script, model, in, out, strconv.Itoa(opt.Runs), strconv.Itoa(opt.Warmup))
-	process.Apart(cmd)
+	toolchain.OwnProcessGroup(cmd)
 	cmd.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

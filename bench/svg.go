@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spark-compile/spark-compile/internal/plot"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -45,7 +44,7 @@ func distribution(names []string, samples [][]float64) template.HTML {
 		sorted := slices.Sorted(slices.Values(s))
 		ends = append(ends, sorted[0], axisEnd(sorted))
 	}
-	x := plot.NewScale(ends, plot.MarginLeft, plot.Width-20, false)
+	x := report.NewScale(ends, report.MarginLeft, report.PlotWidth-20, false)
 	counts := make([][]float64, len(samples))
 	label := "ms per run"
 	for i, s := range samples {
@@ -61,8 +60,8 @@ func distribution(names []string, samples [][]float64) template.HTML {
 			label += fmt.Sprintf("; last bar of %s: %d slower, up to %s ms", names[i], slower, number(slices.Max(s)))
 		}
 	}
-	c := &plot.Canvas{Height: plot.Height}
-	y := plot.NewScale([]float64{0, slices.Max(shares)}, plot.Height-plot.MarginBottom, plot.MarginTop, false)
+	c := &report.Canvas{Height: report.Height}
+	y := report.NewScale([]float64{0, slices.Max(shares)}, report.Height-report.MarginBottom, report.MarginTop, false)
 	c.Axes(x, y, label, "% of runs", number, func(v float64) string { return fmt.Sprintf("%.0f", v) })
 	for i := range counts {
 		var points strings.Builder
@@ -72,7 +71,7 @@ func distribution(names []string, samples [][]float64) template.HTML {
 			fmt.Fprintf(&points, " %.1f,%.1f %.1f,%.1f", left, y.At(v), right, y.At(v))
 		}
 		fmt.Fprintf(&points, " %.1f,%.1f", x.To, y.At(0))
-		colour := plot.Colours[i%len(plot.Colours)]
+		colour := report.PlotColours[i%len(report.PlotColours)]
 		fmt.Fprintf(c, `<polygon points="%s" fill="%s" fill-opacity="0.25" stroke="%s"/>`, points.String(), colour, colour)
 	}
 	c.Legend(names)
@@ -89,9 +88,9 @@ func bars(layers []Layer) template.HTML {
 		total += l.MS
 	}
 	sorted = sorted[:min(most, len(sorted))]
-	c := &plot.Canvas{Height: row*len(sorted) + 10}
+	c := &report.Canvas{Height: row*len(sorted) + 10}
 	const left = 300.
-	x := plot.NewScale([]float64{0, max(sorted[0].MS, 1e-9)}, left, plot.Width-150, false)
+	x := report.NewScale([]float64{0, max(sorted[0].MS, 1e-9)}, left, report.PlotWidth-150, false)
 	for i, l := range sorted {
 		y := float64(i*row + 4)
 		label := fmt.Sprintf("#%d %s", l.Index, l.Kernel)
@@ -99,7 +98,7 @@ func bars(layers []Layer) template.HTML {
 			label = string(r[:43]) + "…"
 		}
 		c.Text(left-6, y+11, "end", label)
-		fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s"><title>%s</title></rect>`, left, y, max(x.At(max(l.MS, 0))-left, .5), row-4, plot.Colours[0],
+		fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s"><title>%s</title></rect>`, left, y, max(x.At(max(l.MS, 0))-left, .5), row-4, report.PlotColours[0],
 			html.EscapeString(fmt.Sprintf("launch %d: %s", l.Index, l.Note)))
 		c.Text(x.At(max(l.MS, 0))+6, y+11, "start", fmt.Sprintf("%s ms, %.1f %%", number(l.MS), 100*l.MS/max(total, 1e-12)))
 	}
@@ -108,15 +107,15 @@ func bars(layers []Layer) template.HTML {
 
 // scatter plots error against time, one point per precision.
 func scatter(names []string, ms, l2 []float64) template.HTML {
-	c := &plot.Canvas{Height: plot.Height}
+	c := &report.Canvas{Height: report.Height}
 	floor := slices.Clone(l2)
 	for i := range floor {
 		floor[i] = min(max(floor[i], 1e-9), 1e3) // a logarithmic axis has neither zero nor infinity
 	}
-	x, y := plot.NewScale(append([]float64{0}, ms...), plot.MarginLeft, plot.Width-120, false), plot.NewScale(floor, plot.Height-plot.MarginBottom-10, plot.MarginTop+10, true)
+	x, y := report.NewScale(append([]float64{0}, ms...), report.MarginLeft, report.PlotWidth-120, false), report.NewScale(floor, report.Height-report.MarginBottom-10, report.MarginTop+10, true)
 	c.Axes(x, y, "ms per run (p50)", "relative L2", number, func(v float64) string { return fmt.Sprintf("%.1g", v) })
 	for i := range ms {
-		fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="5" fill="%s"/>`, x.At(ms[i]), y.At(floor[i]), plot.Colours[i%len(plot.Colours)])
+		fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="5" fill="%s"/>`, x.At(ms[i]), y.At(floor[i]), report.PlotColours[i%len(report.PlotColours)])
 		c.Text(x.At(ms[i])+9, y.At(floor[i])+4, "start", names[i])
 	}
 	return c.SVG("error against time")

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
 // Print writes the report as text tables.
 func (r *Report) Print(w io.Writer) error {
-	fmt.Fprintf(w, "%s: %s after %s\n\n", r.Device, plural.Count(r.Runs, "run"), plural.Count(r.Warmup, "warm-up run"))
+	fmt.Fprintf(w, "%s: %s after %s\n\n", r.Device, console.Count(r.Runs, "run"), console.Count(r.Warmup, "warm-up run"))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "model\tprecision\tlaunches\tmean ms\tp50\tp99\tmax\tmin\truns/s\tfirst ms\tlaunch to launch\tcold\thost ms\tarena MB\tweights MB\tcosine\trel L2\t")
 	for i := range r.Results {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
-	"github.com/spark-compile/spark-compile/internal/plot"
+
+	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/report"
-	"github.com/spark-compile/spark-compile/internal/stamps"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -25,23 +25,23 @@ const (
 
 // Timeline is when the launches of a run were seen to run, by stamps that kernels write.
 type Timeline struct {
-	Runs         int              `json:"runs"`
-	ResolutionNS int              `json:"resolution_ns"` // of the device's clock: its least step
-	RefinedNS    int              `json:"refined_ns"`    // how well times are known where cycle counters refine a coarse clock; else its step
-	StampedMS    float64          `json:"stamped_ms"`    // median time of a run with stamps, beside that of Samples
-	Launches     []TimelineLaunch `json:"launches"`      // medians
-	Last         []stamps.Launch  `json:"last"`          // the last run as it was
+	Runs         int                   `json:"runs"`
+	ResolutionNS int                   `json:"resolution_ns"` // of the device's clock: its least step
+	RefinedNS    int                   `json:"refined_ns"`    // how well times are known where cycle counters refine a coarse clock; else its step
+	StampedMS    float64               `json:"stamped_ms"`    // median time of a run with stamps, beside that of Samples
+	Launches     []TimelineLaunch      `json:"launches"`      // medians
+	Last         []profile.LaunchTimes `json:"last"`          // the last run as it was
 }
 
 // TimelineLaunch is a launch on the timeline.
 type TimelineLaunch struct {
-	stamps.Launch
+	profile.LaunchTimes
 	PredictedUS float64 `json:"predicted_us,omitempty"`
 }
 
 // timeline runs the program with stamps in its kernels.
 func timeline(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.Device, w *watcher) (*Timeline, error) {
-	stamped, err := stamps.Program(p, v.Target)
+	stamped, err := profile.WithTimeline(p, v.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func timeline(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal
 	if !hasClock(d) {
 		t.Runs, warmup = timelineDry, 0
 	}
-	var runs []*stamps.Run
+	var runs []*profile.Timeline
 	var took []float64
 	err = w.during(func() error {
 		for i := range warmup + t.Runs {
@@ -63,7 +63,7 @@ func timeline(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal
 			if err != nil {
 				return err
 			}
-			r, err := stamps.Read(s, "run")
+			r, err := profile.ReadTimeline(s, "run")
 			if err != nil {
 				return err
 			}
@@ -82,8 +82,8 @@ func timeline(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal
 }
 
 // summarise takes the medians of runs, and how well times are known.
-func (t *Timeline) summarise(runs []*stamps.Run) {
-	middle := func(of func(r *stamps.Run) int) int {
+func (t *Timeline) summarise(runs []*profile.Timeline) {
+	middle := func(of func(r *profile.Timeline) int) int {
 		var x []int
 		for _, r := range runs {
 			x = append(x, of(r))
@@ -94,13 +94,13 @@ func (t *Timeline) summarise(runs []*stamps.Run) {
 	t.Last = runs[len(runs)-1].Launches
 	for i := range t.Last {
 		l := t.Last[i]
-		l.Begun = middle(func(r *stamps.Run) int { return r.Launches[i].Begun })
-		l.Released = middle(func(r *stamps.Run) int { return r.Launches[i].Released })
-		l.Ended = middle(func(r *stamps.Run) int { return r.Launches[i].Ended })
-		t.Launches = append(t.Launches, TimelineLaunch{Launch: l})
+		l.Begun = middle(func(r *profile.Timeline) int { return r.Launches[i].Begun })
+		l.Released = middle(func(r *profile.Timeline) int { return r.Launches[i].Released })
+		l.Ended = middle(func(r *profile.Timeline) int { return r.Launches[i].Ended })
+		t.Launches = append(t.Launches, TimelineLaunch{LaunchTimes: l})
 	}
-	t.ResolutionNS = middle(func(r *stamps.Run) int { return r.TickNS })
-	t.RefinedNS = middle(func(r *stamps.Run) int { return cmp.Or(r.RefinedNS, r.TickNS) })
+	t.ResolutionNS = middle(func(r *profile.Timeline) int { return r.TickNS })
+	t.RefinedNS = middle(func(r *profile.Timeline) int { return cmp.Or(r.RefinedNS, r.TickNS) })
 }
 
 // traceEvent is an event of the Trace Event Format, which Perfetto and chrome://tracing read. Times are in microseconds.
@@ -157,8 +157,8 @@ func (t *Timeline) plot() template.HTML {
 	for _, l := range t.Launches {
 		end = max(end, float64(l.Ended)/1e3)
 	}
-	c := &plot.Canvas{Height: row*len(t.Launches) + 30}
-	x := plot.NewScale([]float64{0, end}, left, plot.Width-20, false)
+	c := &report.Canvas{Height: row*len(t.Launches) + 30}
+	x := report.NewScale([]float64{0, end}, left, report.PlotWidth-20, false)
 	for i, l := range t.Launches {
 		y := float64(i*row + 4)
 		label := fmt.Sprintf("#%d %s", l.Index, l.Kernel)
@@ -171,13 +171,13 @@ func (t *Timeline) plot() template.HTML {
 				html.EscapeString(fmt.Sprintf("launch %d: %s; begun at %.2f µs, released at %.2f, ended at %.2f; predicted %.2f µs", l.Index, l.Note, float64(l.Begun)/1e3, float64(l.Released)/1e3, float64(l.Ended)/1e3, l.PredictedUS)))
 		}
 		begun, released := float64(l.Begun)/1e3, float64(l.Released)/1e3
-		bar(begun, released, row-6, y, plot.Colours[0], ".3")
-		bar(released, float64(l.Ended)/1e3, row-6, y, plot.Colours[0], "1")
+		bar(begun, released, row-6, y, report.PlotColours[0], ".3")
+		bar(released, float64(l.Ended)/1e3, row-6, y, report.PlotColours[0], "1")
 		if l.PredictedUS > 0 {
-			bar(released, min(released+l.PredictedUS, end), 2, y+row-5, plot.Colours[1], "1")
+			bar(released, min(released+l.PredictedUS, end), 2, y+row-5, report.PlotColours[1], "1")
 		}
 	}
 	c.Text(left, float64(row*len(t.Launches)+22), "start", "0")
-	c.Text(plot.Width-20, float64(row*len(t.Launches)+22), "end", fmt.Sprintf("%.1f µs", end))
+	c.Text(report.PlotWidth-20, float64(row*len(t.Launches)+22), "end", fmt.Sprintf("%.1f µs", end))
 	return c.SVG("timeline of a run")
 }

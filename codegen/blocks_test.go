@@ -14,8 +14,8 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -221,8 +221,8 @@ func TestBlocksTakeTheirBits(t *testing.T) {
 // in hardware, and nothing spills.
 func TestMachineCodeOfBlocks(t *testing.T) {
 	ctx := context.Background()
-	tool, err := ptxas.Find(ctx)
-	if errors.Is(err, ptxas.ErrNotFound) {
+	tool, err := toolchain.FindPtxas(ctx)
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
@@ -235,7 +235,7 @@ func TestMachineCodeOfBlocks(t *testing.T) {
 		require.Zero(t, u.Spills, u.Kernel)
 	}
 	sass, err := tool.Disassemble(ctx, out.Cubin)
-	if errors.Is(err, ptxas.ErrNotFound) {
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -95,8 +95,8 @@ func TestNamesOfNodesCannotLeaveTheirComment(t *testing.T) {
 		require.Contains(t, text, "  of "+want)
 	}
 	require.Contains(t, text, "/long/end")
-	tool, err := ptxas.Find(context.Background())
-	if errors.Is(err, ptxas.ErrNotFound) {
+	tool, err := toolchain.FindPtxas(context.Background())
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)

@@ -53,7 +53,8 @@ func TestRoomsImportWhatTheTableAllows(t *testing.T) {
 		words := strings.Fields(line)
 		pkg := strings.TrimPrefix(words[0], module)
 		r := room(table, pkg)
-		if r == "" || slices.Contains(table[r], "*") {
+		if r == "" {
+			t.Errorf("%s has no row in imports.txt", pkg)
 			continue
 		}
 		seen[r] = true

@@ -19,8 +19,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/adapterfile"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
-	"github.com/spark-compile/spark-compile/internal/safetensors"
+
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -191,7 +191,7 @@ func TestAnAdapterOfPEFT(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "adapter_model.safetensors")
 	require.NoError(t, a.Save(path))
-	f, err := safetensors.Read(path)
+	f, err := adapterfile.ReadTensors(path)
 	require.NoError(t, err)
 	f.Metadata = map[string]string{"format": "pt"}
 	require.NoError(t, f.Write(path))
@@ -227,44 +227,48 @@ func TestAnAdapterOfPEFT(t *testing.T) {
 // TestHostileAdapters: what does not fit the model is refused by name.
 func TestHostileAdapters(t *testing.T) {
 	m := small(t, "policy")
-	for want, spoil := range map[string]func(f *safetensors.File){
-		`tensor "base_model.model.nowhere.lora_A.weight": the model has no layer "nowhere"`: func(f *safetensors.File) {
-			f.Tensors[adapterfile.Prefix+"nowhere.lora_A.weight"] = safetensors.Tensor{DType: "F32", Shape: []int{0}, Data: nil}
+	for want, spoil := range map[string]func(f *adapterfile.TensorFile){
+		`tensor "base_model.model.nowhere.lora_A.weight": the model has no layer "nowhere"`: func(f *adapterfile.TensorFile) {
+			f.Tensors[adapterfile.Prefix+"nowhere.lora_A.weight"] = adapterfile.Tensor{DType: "F32", Shape: []int{0}, Data: nil}
 		},
-		`tensor "x" is none of an adapter`: func(f *safetensors.File) { f.Tensors["x"] = safetensors.Tensor{DType: "F32", Shape: []int{0}} },
-		`element 3 is NaN`: func(f *safetensors.File) {
+		`tensor "x" is none of an adapter`: func(f *adapterfile.TensorFile) { f.Tensors["x"] = adapterfile.Tensor{DType: "F32", Shape: []int{0}} },
+		`element 3 is NaN`: func(f *adapterfile.TensorFile) {
 			copy(f.Tensors[adapterfile.Prefix+"plan.0.lora_B.weight"].Data[12:], []byte{0, 0, 0xc0, 0x7f})
 		},
-		`shape [2 64], layer "plan.0" of kind dora and rank 2 wants`: func(f *safetensors.File) {
-			f.Tensors[adapterfile.Prefix+"plan.0.lora_B.weight"] = safetensors.Tensor{DType: "F32", Shape: []int{2, 64}, Data: make([]byte, 512)}
+		`shape [2 64], layer "plan.0" of kind dora and rank 2 wants`: func(f *adapterfile.TensorFile) {
+			f.Tensors[adapterfile.Prefix+"plan.0.lora_B.weight"] = adapterfile.Tensor{DType: "F32", Shape: []int{2, 64}, Data: make([]byte, 512)}
 		},
-		`elements of type I32`: func(f *safetensors.File) {
+		`elements of type I32`: func(f *adapterfile.TensorFile) {
 			b := f.Tensors[adapterfile.Prefix+"plan.0.lora_B.weight"]
 			b.DType = "I32"
 			f.Tensors[adapterfile.Prefix+"plan.0.lora_B.weight"] = b
 		},
-		`layer "plan.0" of kind dora has not the tensors of that kind`: func(f *safetensors.File) { delete(f.Tensors, adapterfile.Prefix+"plan.0.lora_B.weight") },
-		`the metadata says nothing of layer "blocks.0.qkv"`: func(f *safetensors.File) {
+		`layer "plan.0" of kind dora has not the tensors of that kind`: func(f *adapterfile.TensorFile) { delete(f.Tensors, adapterfile.Prefix+"plan.0.lora_B.weight") },
+		`the metadata says nothing of layer "blocks.0.qkv"`: func(f *adapterfile.TensorFile) {
 			f.Tensors[adapterfile.Prefix+"blocks.0.qkv.lora_A.weight"] = f.Tensors[adapterfile.Prefix+"plan.0.lora_A.weight"]
 		},
-		`rank 0: want a multiple`: func(f *safetensors.File) { f.Metadata[adapterfile.KeyLayers] = `{"plan.0":{"kind":"dora","alpha":1}}` },
-		`rank 9000: want a multiple`: func(f *safetensors.File) {
+		`rank 0: want a multiple`: func(f *adapterfile.TensorFile) {
+			f.Metadata[adapterfile.KeyLayers] = `{"plan.0":{"kind":"dora","alpha":1}}`
+		},
+		`rank 9000: want a multiple`: func(f *adapterfile.TensorFile) {
 			f.Metadata[adapterfile.KeyLayers] = `{"plan.0":{"kind":"dora","rank":9000,"alpha":1}}`
 		},
-		`unknown kind "x"`: func(f *safetensors.File) {
+		`unknown kind "x"`: func(f *adapterfile.TensorFile) {
 			f.Metadata[adapterfile.KeyLayers] = `{"plan.0":{"kind":"x","rank":2,"alpha":1}}`
 		},
-		`alpha 0, want a finite`: func(f *safetensors.File) { f.Metadata[adapterfile.KeyLayers] = `{"plan.0":{"kind":"lora","rank":2}}` },
-		`metadata spark-compile`: func(f *safetensors.File) { f.Metadata[adapterfile.KeyLayers] = `{` },
-		`is in the metadata, but has no tensors`: func(f *safetensors.File) {
+		`alpha 0, want a finite`: func(f *adapterfile.TensorFile) {
+			f.Metadata[adapterfile.KeyLayers] = `{"plan.0":{"kind":"lora","rank":2}}`
+		},
+		`metadata spark-compile`: func(f *adapterfile.TensorFile) { f.Metadata[adapterfile.KeyLayers] = `{` },
+		`is in the metadata, but has no tensors`: func(f *adapterfile.TensorFile) {
 			f.Metadata[adapterfile.KeyLayers] = strings.Replace(f.Metadata[adapterfile.KeyLayers], "{", `{"blocks.0.qkv":{"kind":"lora","rank":1,"alpha":1},`, 1)
 		},
-		`there is no tensor of an adapter`: func(f *safetensors.File) { f.Tensors, f.Metadata[adapterfile.KeyLayers] = nil, "{}" },
+		`there is no tensor of an adapter`: func(f *adapterfile.TensorFile) { f.Tensors, f.Metadata[adapterfile.KeyLayers] = nil, "{}" },
 	} {
 		a := trained(t, m, InitOptions{Rank: 2, Targets: []string{"plan.0"}})
 		path := filepath.Join(t.TempDir(), "a.safetensors")
 		require.NoError(t, a.Save(path))
-		f, err := safetensors.Read(path)
+		f, err := adapterfile.ReadTensors(path)
 		require.NoError(t, err)
 		spoil(f)
 		require.NoError(t, f.Write(path))

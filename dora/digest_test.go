@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/programdigest"
+	"github.com/spark-compile/spark-compile/internal/testing/programdigest"
 )
 
 var record = flag.Bool("update", false, "record the digests of training steps anew")

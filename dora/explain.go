@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // Explain says in lines for people what was compiled for the first target: the adapter, the launches of each entry, the bytes of
@@ -13,7 +13,7 @@ func (s *Step) Explain() string {
 	var b strings.Builder
 	v := &s.Program.Variants[0]
 	fmt.Fprintf(&b, "%s, %s, for %s: %s with an adapter, %s\n", s.Program.Model, s.opt.Precision, v.Target,
-		plural.Count(len(s.Adapter.Layers), "layer"), plural.Count(s.trained.size, "trained number"))
+		console.Count(len(s.Adapter.Layers), "layer"), console.Count(s.trained.size, "trained number"))
 	var launches []string
 	for _, e := range v.Entries {
 		launches = append(launches, fmt.Sprintf("%s %d", e.Name, len(e.Launches)))

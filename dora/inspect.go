@@ -14,13 +14,12 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/internal/adapterfile"
-	"github.com/spark-compile/spark-compile/internal/safetensors"
 )
 
 // Inspect describes an adapter's file without its model: base, labels, and of each layer kind, rank, alpha, shapes, and how
 // far its factors are from nothing.
 func Inspect(path string) (string, error) {
-	f, err := safetensors.Read(path)
+	f, err := adapterfile.ReadTensors(path)
 	if err != nil {
 		return "", err
 	}

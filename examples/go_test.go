@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/drive"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -84,9 +84,9 @@ func TestGoExamples(t *testing.T) {
 	}
 	require.Greater(t, len(curvatures), 50, "commands change with what is seen, now and before")
 
-	road, wide := drive.Cameras(8)
-	for _, format := range []drive.Format{drive.NPZ, drive.PNG} {
-		dir := m.frames(string(format), func(dir string) error { return drive.WriteDirectory(dir, format, road, wide, 4) })
+	road, wide := openpilot.Cameras(8)
+	for _, format := range []openpilot.Format{openpilot.NPZ, openpilot.PNG} {
+		dir := m.frames(string(format), func(dir string) error { return openpilot.WriteDirectory(dir, format, road, wide, 4) })
 		for _, missed := range []string{"000001.npz", "000001_road.png", "000001_wide.png"} {
 			require.NoError(t, os.RemoveAll(filepath.Join(dir, missed)))
 		}
@@ -94,6 +94,6 @@ func TestGoExamples(t *testing.T) {
 			m.run("go", "run", "./replay", "driving", string(format)))
 	}
 
-	m.frames("driver", func(dir string) error { return drive.WriteDriver(dir, drive.NPZ, wide, 2) })
+	m.frames("driver", func(dir string) error { return openpilot.WriteDriver(dir, openpilot.NPZ, wide, 2) })
 	require.Regexp(t, `^frame 0: face \d+ %, eyes \d+ % and \d+ %, pitch -?\d+\.\d\d, yaw -?\d+\.\d\d rad\nframe 1: `, m.run("go", "run", "./monitor", "driver"))
 }

@@ -1,6 +1,6 @@
 package ir
 
-import "github.com/spark-compile/spark-compile/internal/linear"
+import "github.com/spark-compile/spark-compile/internal/blas"
 
 // image is the memory order of a [N, C, spatial…] or [N, spatial…, C] tensor.
 type image struct {
@@ -110,8 +110,8 @@ func evalConv(n *Node, in []*Array) ([]*Array, error) {
 				c.next()
 			}
 			to := b*yi.batch + g*outs*yi.channel
-			weights, patches := linear.Rows{F: w.F[g*outs*k:], Stride: k, Count: outs}, linear.Rows{F: patch, Stride: k, Count: count}
-			linear.Dots(sums, tile, weights, patches, k)
+			weights, patches := blas.Rows{F: w.F[g*outs*k:], Stride: k, Count: outs}, blas.Rows{F: patch, Stride: k, Count: count}
+			blas.Dots(sums, tile, weights, patches, k)
 			for i := range outs {
 				for p, s := range sums[i*tile:][:count] {
 					if bias != nil {

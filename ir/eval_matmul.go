@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 )
 
 // matrices reads an operand of MatMul as matrices of r×c, rows along the contracted dimension last if lastIsK.
@@ -98,7 +98,7 @@ func product(left, right []float64, k int, c []float64) {
 	if k == 0 {
 		return
 	}
-	a, b := linear.Rows{F: left, Stride: k, Count: len(left) / k}, linear.Rows{F: right, Stride: k, Count: len(right) / k}
+	a, b := blas.Rows{F: left, Stride: k, Count: len(left) / k}, blas.Rows{F: right, Stride: k, Count: len(right) / k}
 	m, cols := a.Count, b.Count
 	tile := tileRows(k)
 	// Split the longer side over the cores; the other one streams past each tile.
@@ -106,9 +106,9 @@ func product(left, right []float64, k int, c []float64) {
 		lo, hi = lo*tile, min(hi*tile, max(m, cols))
 		for ; lo < hi; lo += tile {
 			if rows := min(tile, hi-lo); m >= cols {
-				linear.Dots(c[lo*cols:], cols, a.Part(lo, rows), b, k)
+				blas.Dots(c[lo*cols:], cols, a.Part(lo, rows), b, k)
 			} else {
-				linear.Dots(c[lo:], cols, a, b.Part(lo, rows), k)
+				blas.Dots(c[lo:], cols, a, b.Part(lo, rows), k)
 			}
 		}
 	})
@@ -131,7 +131,7 @@ func evalAttention(n *Node, in []*Array) ([]*Array, error) {
 			for i := range s {
 				row := q.F[(bh*s+i)*d : (bh*s+i+1)*d]
 				for j := range weights {
-					w := float64(linear.Dot(row, k.F[(keys*t+j)*d:(keys*t+j+1)*d]) * scale)
+					w := float64(blas.Dot(row, k.F[(keys*t+j)*d:(keys*t+j+1)*d]) * scale)
 					if cap > 0 {
 						w = float64(cap * tanh(w/cap))
 					}
@@ -182,7 +182,7 @@ func evalSegmentedMatVec(n *Node, in []*Array) ([]*Array, error) {
 			return nil, fmt.Errorf("row %d: %d elements from %d do not fit %d weights and %d inputs", j, count, from, width, x.Len())
 		}
 		if out.F != nil {
-			out.F[j] = linear.Dot(w.F[j*width:j*width+count], x.F[from:from+count])
+			out.F[j] = blas.Dot(w.F[j*width:j*width+count], x.F[from:from+count])
 			if in[2] != nil {
 				out.F[j] += in[2].F[j]
 			}

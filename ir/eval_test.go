@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 )
 
 // run evaluates a graph given as text on inputs in order.
@@ -207,7 +207,7 @@ func TestConvTransposeIsTheAdjoint(t *testing.T) {
 	back["output_padding"] = []int{0, 0}
 	xt := apply(t, "ConvTranspose", back, z, w)[0]
 	require.Equal(t, x.Shape, xt.Shape)
-	assert.InDelta(t, linear.Dot(y.F, z.F), linear.Dot(x.F, xt.F), 1e-10)
+	assert.InDelta(t, blas.Dot(y.F, z.F), blas.Dot(x.F, xt.F), 1e-10)
 }
 
 // sumOverLetters is an Einsum by its definition: every product over all letters, added at the output's.

@@ -150,7 +150,7 @@ func pow(x, y float64) float64 {
 	case y == 0.5 && x >= 0 && !math.IsInf(x, 0):
 		return math.Sqrt(x) + 0 // (-0)^½ is +0
 	case x == 0 || x == 1 || x == -1 || y == 0 || math.IsNaN(x) || math.IsNaN(y) || math.IsInf(x, 0) || math.IsInf(y, 0):
-		return math.Pow(x, y) // unfused: exact in these cases
+		return math.Pow(x, y) // fmavet: exact in these cases
 	case y == math.Trunc(y) && math.Abs(y) <= 64:
 		p, b := 1.0, x
 		for n := int(math.Abs(y)); n > 0; n >>= 1 {

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/clibrary"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	findpython "github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/testing/clibrary"
+	findpython "github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -29,7 +29,7 @@ import (
 //	out     Model.run(inputs, out)
 //	memory  Model.run(), with inputs filled in place
 func BenchmarkCall(b *testing.B) {
-	py, err := findpython.Find()
+	py, err := findpython.FindPython()
 	if err != nil {
 		b.Skip(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/clibrary"
+	"github.com/spark-compile/spark-compile/internal/testing/clibrary"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 

@@ -20,14 +20,14 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/clibrary"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/drive"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
+
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
-	findpython "github.com/spark-compile/spark-compile/internal/python"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/clibrary"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
+	findpython "github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -36,7 +36,7 @@ import (
 // interpreter is Python with NumPy.
 func interpreter(t *testing.T) string {
 	t.Helper()
-	py, err := findpython.Find()
+	py, err := findpython.FindPython()
 	if err != nil {
 		t.Skip(err)
 	}
@@ -178,14 +178,14 @@ func (f *fixture) driving(name string, models ...string) {
 		_, o := f.read(m)
 		read = append(read, o)
 	}
-	road, wide := drive.Cameras(divisor)
+	road, wide := openpilot.Cameras(divisor)
 	p := f.loop(name, road, read...)
 	loop, err := modeld.NewDriving(f.t.Context(), p, f.device, modeld.Options{})
 	require.NoError(f.t, err)
 	defer loop.Close()
 	arrays := map[string]*npy.Array{}
 	for i, id := range frameIDs {
-		at, r, w := drive.At(int(id)), road.Draw(int(id)), wide.Draw(int(id))
+		at, r, w := openpilot.At(int(id)), road.Draw(int(id)), wide.Draw(int(id))
 		in := modeld.Inputs{Desire: at.Desire, RightHandDrive: at.RightHandDrive, VEgo: at.VEgo, LateralDelay: 0.2, LongitudinalDelay: 0.3}
 		known := 0.0
 		if i > 1 {
@@ -210,7 +210,7 @@ func (f *fixture) driving(name string, models ...string) {
 // monitoring writes a compiled loop of driver monitoring, likewise.
 func (f *fixture) monitoring(name, model string) {
 	_, o := f.read(model)
-	camera, _ := drive.Cameras(divisor)
+	camera, _ := openpilot.Cameras(divisor)
 	p := f.loop(name, camera, o)
 	loop, err := modeld.NewMonitoring(f.t.Context(), p, f.device, modeld.Options{})
 	require.NoError(f.t, err)
@@ -229,14 +229,14 @@ func (f *fixture) monitoring(name, model string) {
 	require.NoError(f.t, npy.WriteZip(filepath.Join(f.dir, name+".npz"), arrays))
 }
 
-func (f *fixture) loop(name string, largest drive.Camera, models ...*onnx.Model) *runtime.Program {
+func (f *fixture) loop(name string, largest openpilot.Camera, models ...*onnx.Model) *runtime.Program {
 	r, err := compile.Loop(f.t.Context(), models, openpilot.Options{Largest: runtime.VisionIPC(largest.Width, largest.Height)}, options("fp16"))
 	require.NoError(f.t, err)
 	f.write(name, r.Program)
 	return r.Program
 }
 
-func (f *fixture) picture(arrays map[string]*npy.Array, name string, p drive.Picture) {
+func (f *fixture) picture(arrays map[string]*npy.Array, name string, p openpilot.Picture) {
 	arrays[name] = &npy.Array{DType: "u8", Shape: []int{len(p.Data)}, Data: p.Data}
 	arrays[name+".layout"] = vector(float64(p.Width), float64(p.Height), float64(p.Stride), float64(p.UV))
 }

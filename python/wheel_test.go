@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/clibrary"
+	"github.com/spark-compile/spark-compile/internal/testing/clibrary"
 )
 
 var prototypes = regexp.MustCompile(`(?m)^(?:int32_t|void|const char \*) ?(sparkcompile_\w+)\(`)

@@ -22,7 +22,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/report"
 )
@@ -64,7 +64,7 @@ func measure(compiler, models, only string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s, load average %s\n\n", plural.Count(runtime.NumCPU(), "CPU"), load())
+	fmt.Printf("%s, load average %s\n\n", console.Count(runtime.NumCPU(), "CPU"), load())
 	fmt.Println("model and precision,CPU (s),of which system (s),clock (s),memory (MB),CPU goal (s),memory goal (MB)," + resultHead)
 	for _, c := range compiles {
 		name := c.model + " " + c.precision

@@ -16,9 +16,9 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
-	"github.com/spark-compile/spark-compile/internal/simulated"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/simulated"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 )
 
 func simulate(t *testing.T, on *cost.Machine) *simulated.Device {
@@ -512,8 +512,8 @@ func TestFigure_LeavesOutOutliers(t *testing.T) {
 
 // TestPtxasAcceptsTheKernels for every target, and leaves the work in them.
 func TestPtxasAcceptsTheKernels(t *testing.T) {
-	tool, err := ptxas.Find(t.Context())
-	if errors.Is(err, ptxas.ErrNotFound) {
+	tool, err := toolchain.FindPtxas(t.Context())
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip("no ptxas")
 	}
 	require.NoError(t, err)

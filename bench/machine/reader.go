@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/placement"
 	"github.com/spark-compile/spark-compile/internal/cost"
-	"github.com/spark-compile/spark-compile/internal/home"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
@@ -19,8 +19,8 @@ func Reader(ctx context.Context, d hal.Device, bytes int) (g hal.Graph, free fun
 
 // WeightsHome measures where weights lie best: memory of the device's own and memory that the host sees too, both read again and again by one
 // kernel, as many bytes as L2 holds easily and four times as many as it holds.
-func WeightsHome(ctx context.Context, d hal.Device, t *target.Target) (h home.Home, err error) {
-	measure := func(bytes int) (x home.Times, err error) {
+func WeightsHome(ctx context.Context, d hal.Device, t *target.Target) (h placement.Placement, err error) {
+	measure := func(bytes int) (x placement.Times, err error) {
 		x.Bytes = bytes
 		for _, c := range []struct {
 			kind hal.MemoryKind

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/sums"
+	"github.com/spark-compile/spark-compile/internal/ptx/mmaprobe"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
@@ -22,13 +22,13 @@ func rounding(r *rig) error {
 			return err
 		}
 		r.held = append(r.held, code.Close)
-		r.file.Sums = map[string]sums.Accumulator{}
+		r.file.Sums = map[string]mmaprobe.Accumulator{}
 		for _, p := range products {
 			if !on.Multiplies(p.dtype) {
 				continue
 			}
-			probe, out := sums.For(ptx.Lookup(p.op)), [2][]byte{}
-			for i, k := range []sums.Kernel{probe.Kept, probe.Added} {
+			probe, out := mmaprobe.For(ptx.Lookup(p.op)), [2][]byte{}
+			for i, k := range []mmaprobe.Kernel{probe.Kept, probe.Added} {
 				if out[i], err = r.outputOf(code, sumNames(p)[i], k); err != nil {
 					return err
 				}
@@ -40,13 +40,13 @@ func rounding(r *rig) error {
 }
 
 // foundSums keeps how an mma adds, or says why that is not known.
-func (r *rig) foundSums(dtype string, a sums.Accumulator) {
+func (r *rig) foundSums(dtype string, a mmaprobe.Accumulator) {
 	if a.Kept < 1 {
 		r.file.Left["sum_bits of "+dtype] = "half of a sum was not added to it: the mma computes something else"
 		return
 	}
 	r.file.Sums[dtype] = a
-	if a.Kept >= sums.Bits {
+	if a.Kept >= mmaprobe.Bits {
 		return
 	}
 	if r.file.SumBits == nil {
@@ -56,7 +56,7 @@ func (r *rig) foundSums(dtype string, a sums.Accumulator) {
 }
 
 // outputOf is what a kernel of the probe writes.
-func (r *rig) outputOf(code hal.Module, name string, k sums.Kernel) (out []byte, err error) {
+func (r *rig) outputOf(code hal.Module, name string, k mmaprobe.Kernel) (out []byte, err error) {
 	out = make([]byte, k.Output)
 	err = r.apart(func() error {
 		m, err := r.alloc(k.Output, hal.DeviceMemory)
@@ -97,8 +97,8 @@ func sumKernels(t *target.Target) *ptx.Module {
 		if !t.Multiplies(p.dtype) {
 			continue
 		}
-		probe := sums.For(ptx.Lookup(p.op))
-		for i, k := range []sums.Kernel{probe.Kept, probe.Added} {
+		probe := mmaprobe.For(ptx.Lookup(p.op))
+		for i, k := range []mmaprobe.Kernel{probe.Kept, probe.Added} {
 			b := newKernel(m, sumNames(p)[i], 32)
 			out, in := b.address("to"), make([]ptx.Reg, len(k.Inputs))
 			for j := range in {

@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/cost"
-	"github.com/spark-compile/spark-compile/internal/sums"
+	"github.com/spark-compile/spark-compile/internal/ptx/mmaprobe"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -73,7 +73,7 @@ func TestSumsThatDropBitsAreFound(t *testing.T) {
 			bits, drops := c.sumBits[p.dtype]
 			require.Equal(t, !drops, a.Exact(), "%s: %v", p.dtype, a)
 			if !drops {
-				bits = sums.Bits
+				bits = mmaprobe.Bits
 			}
 			require.Equal(t, bits, a.Kept, p.dtype)
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -40,7 +40,7 @@ func (b *batch) restore(c *Checkpoint) error {
 		return fmt.Errorf("it has %d states, want %d", len(c.States), len(names))
 	}
 	if steps := b.length(); c.Step < 0 || c.Step >= max(steps, 1) {
-		return fmt.Errorf("%d of %s were run", c.Step, plural.Count(steps, "step"))
+		return fmt.Errorf("%d of %s were run", c.Step, console.Count(steps, "step"))
 	}
 	for _, name := range names {
 		data, err := b.fit(name, c)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // TestCheckpoint_GoesOnToTheSameBits: a batch that was stopped in its midst, of a controller, of a policy with states
@@ -36,7 +36,7 @@ func TestCheckpoint_GoesOnToTheSameBits(t *testing.T) {
 
 		ctx, stop := context.WithCancel(t.Context())
 		var at *Checkpoint
-		meter := progress.New(func(e progress.Event) {
+		meter := console.New(func(e console.Event) {
 			if e.Part > 0.55 { // the second of three batches is run to three quarters
 				stop()
 			}
@@ -99,7 +99,7 @@ func TestCheckpoint_FitsOtherSizes(t *testing.T) {
 	stopped := func(list []Scenario, batch int, part float64) *Checkpoint {
 		ctx, stop := context.WithCancel(t.Context())
 		var at *Checkpoint
-		meter := progress.New(func(e progress.Event) {
+		meter := console.New(func(e console.Event) {
 			if e.Part > part {
 				stop()
 			}

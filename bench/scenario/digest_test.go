@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/programdigest"
+	"github.com/spark-compile/spark-compile/internal/testing/programdigest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 

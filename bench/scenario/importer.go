@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/dora/route"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/memory"
-	"github.com/spark-compile/spark-compile/internal/plural"
 )
 
 // importer gathers scenarios. Recorded drives that cannot be used are left out.
@@ -108,7 +108,7 @@ func (m *importer) failed() error {
 		err = fmt.Errorf("%w; %w", err, x)
 	}
 	if n > named {
-		err = fmt.Errorf("%w; and %s", err, plural.Count(n-named, "other"))
+		err = fmt.Errorf("%w; and %s", err, console.Count(n-named, "other"))
 	}
-	return fmt.Errorf("none of %s can be used: %w", plural.Count(n, "recorded drive"), err)
+	return fmt.Errorf("none of %s can be used: %w", console.Count(n, "recorded drive"), err)
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/drive"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
+
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -93,7 +93,7 @@ func roads(rng *rand.Rand, n int) []Scenario {
 }
 
 // seenBy is the scene of a loop, in plain Go: the road by its clothoids' closed forms.
-func seenBy(s Scenario, station, offset, heading float64, gaps, sides [Cars]float64) drive.Scene {
+func seenBy(s Scenario, station, offset, heading float64, gaps, sides [Cars]float64) openpilot.Scene {
 	k, ramp := s.Get("curvature"), s.Get("curve_ramp")
 	turn := func(x, from float64) (heading, side float64) { // of a curvature that grows from 0 to 1 over the ramp
 		switch u := x - from; {
@@ -116,12 +116,12 @@ func seenBy(s Scenario, station, offset, heading float64, gaps, sides [Cars]floa
 		_, y := at(station + z)
 		return offset + heading*z - (y - y0 - h0*z)
 	}
-	scene := drive.Scene{Travelled: station, Lane: s.Get("lane_width"), Centre: centre}
+	scene := openpilot.Scene{Travelled: station, Lane: s.Get("lane_width"), Centre: centre}
 	for i := range Cars {
 		if ahead := gaps[i] + bonnet; s.Get(car(i, "present")) > 0.5 && ahead > 0 {
-			c := drive.Car{Ahead: ahead, Right: centre(ahead) - sides[i]}
+			c := openpilot.Car{Ahead: ahead, Right: centre(ahead) - sides[i]}
 			if len(scene.Cars) > 0 && scene.Cars[0].Ahead < ahead {
-				scene.Cars = append([]drive.Car{c}, scene.Cars...)
+				scene.Cars = append([]openpilot.Car{c}, scene.Cars...)
 			} else {
 				scene.Cars = append(scene.Cars, c)
 			}

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/dora/camera"
-	"github.com/spark-compile/spark-compile/internal/drive"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
@@ -26,7 +26,7 @@ const (
 // straight ahead, so that it is the same for all loops, and rows are rows and columns columns.
 type view struct {
 	height, width int // of a plane
-	lens          [cameras]drive.Camera
+	lens          [cameras]openpilot.Camera
 	film          *film // what the cameras recorded; nil: pictures are drawn
 	x             []int // [cameras, planes, width], columns of luma; of chroma the even ones
 	y             []int // [cameras, planes, height], likewise
@@ -34,8 +34,8 @@ type view struct {
 
 // viewOf looks through the warp of openpilot's modeld, nearest pixel, at the cameras of a comma 3X.
 func viewOf(height, width int) (*view, error) {
-	road, wide := drive.Cameras(1)
-	v := &view{height: height / 2, width: width / 2, lens: [cameras]drive.Camera{road, wide}}
+	road, wide := openpilot.Cameras(1)
+	v := &view{height: height / 2, width: width / 2, lens: [cameras]openpilot.Camera{road, wide}}
 	c := modeld.Calibration{Road: modeld.Intrinsics(road), WideCamera: modeld.Intrinsics(wide)}
 	first, second, err := c.Warps(width)
 	if err != nil {
@@ -66,7 +66,7 @@ func chroma(plane int) int {
 
 // pixelsOf are the columns and rows of the pixels that a look takes of a camera's picture, found by looking at pictures
 // whose bytes are those of columns and rows.
-func pixelsOf(look camera.Look, c drive.Camera, matrix [9]float32) (x, y []int) {
+func pixelsOf(look camera.Look, c openpilot.Camera, matrix [9]float32) (x, y []int) {
 	p := modeld.Picture{Width: c.Width, Height: c.Height, Data: make([]byte, c.Width*c.Height*3/2)}
 	show := func(value func(x, y int) int) []byte {
 		for row := range c.Height {
@@ -93,7 +93,7 @@ func pixelsOf(look camera.Look, c drive.Camera, matrix [9]float32) (x, y []int) 
 }
 
 // rowTable is a constant for each row that a view has: [cameras, planes, height, 1].
-func (b *builder) rowTable(v *view, f func(lens drive.Camera, plane, y int) float64) num {
+func (b *builder) rowTable(v *view, f func(lens openpilot.Camera, plane, y int) float64) num {
 	out := make([]float64, len(v.y))
 	for i, y := range v.y {
 		plane := i / v.height
@@ -112,14 +112,14 @@ func (b *builder) columns(v *view) num {
 }
 
 // colour is a constant [planes, 1, 1].
-func (b *builder) colour(c drive.Colour) num {
+func (b *builder) colour(c openpilot.Colour) num {
 	out := slices.Repeat([]float64{float64(c[0])}, lumaPlane)
 	out = append(out, float64(c[1]), float64(c[2]))
 	return num{b.x.Constant(ir.FromFloats(ir.T(b.float, planes, 1, 1), out))}
 }
 
 // lens is a constant [cameras, 1, 1, 1].
-func (b *builder) lens(v *view, f func(drive.Camera) float64) num {
+func (b *builder) lens(v *view, f func(openpilot.Camera) float64) num {
 	var out []float64
 	for _, c := range v.lens {
 		out = append(out, f(c))
@@ -191,29 +191,29 @@ func (w *world) picture(v *view, see map[string]num) *ir.Value {
 	}
 	c.pair = one(chroma)
 	luma := one(func(plane int) int { return 1 - chroma(plane) })
-	c.focal = w.lens(v, func(l drive.Camera) float64 { return l.Focal })
+	c.focal = w.lens(v, func(l openpilot.Camera) float64 { return l.Focal })
 	middle := func(which func(x, y float64) float64) num {
-		return w.lens(v, func(l drive.Camera) float64 { return which(l.Ahead([3]float64{})) })
+		return w.lens(v, func(l openpilot.Camera) float64 { return which(l.Ahead([3]float64{})) })
 	}
 	c.axis, c.horizon = middle(func(x, _ float64) float64 { return x }), middle(func(_, y float64) float64 { return y })
-	c.column, c.row = w.columns(v), w.rowTable(v, func(_ drive.Camera, _, y int) float64 { return float64(y) })
-	down := func(l drive.Camera, y int) float64 {
+	c.column, c.row = w.columns(v), w.rowTable(v, func(_ openpilot.Camera, _, y int) float64 { return float64(y) })
+	down := func(l openpilot.Camera, y int) float64 {
 		_, horizon := l.Ahead([3]float64{})
 		return float64(y) + .5 - horizon
 	}
-	sky := w.rowTable(v, func(l drive.Camera, plane, y int) float64 {
-		return float64(drive.Sky(-down(l, y) / float64(l.Height))[max(0, plane-lumaPlane+1)])
+	sky := w.rowTable(v, func(l openpilot.Camera, plane, y int) float64 {
+		return float64(openpilot.Sky(-down(l, y) / float64(l.Height))[max(0, plane-lumaPlane+1)])
 	})
 	// Pixels a metre on the road, and how far away it is; 1 km where there is the sky.
-	scale := w.rowTable(v, func(l drive.Camera, _, y int) float64 { return max(0, down(l, y)) / drive.CameraHeight })
-	away := w.rowTable(v, func(l drive.Camera, _, y int) float64 {
+	scale := w.rowTable(v, func(l openpilot.Camera, _, y int) float64 { return max(0, down(l, y)) / openpilot.CameraHeight })
+	away := w.rowTable(v, func(l openpilot.Camera, _, y int) float64 {
 		if down(l, y) <= 0 {
 			return far
 		}
-		return drive.CameraHeight * l.Focal / down(l, y)
+		return openpilot.CameraHeight * l.Focal / down(l, y)
 	})
 	ground := w.less(w.c(0), scale)
-	wave := func(of drive.Wave, along num) num {
+	wave := func(of openpilot.Wave, along num) num {
 		sine := w.one("Sin", w.mul(along, w.c(1/of.Length)))
 		return w.mul(luma, w.one("Floor", w.mul(w.c(of.Most/2), w.sum(w.c(1), sine))))
 	}
@@ -224,7 +224,7 @@ func (w *world) picture(v *view, see map[string]num) *ir.Value {
 	}
 	along := w.sum(away, w.each(station))
 	mid := w.sum(c.axis, w.mul(scale, centre(away, w.each)))
-	c.colours = w.where(ground, w.sum(w.colour(drive.Grass), wave(drive.GrassWave, along)), sky)
+	c.colours = w.where(ground, w.sum(w.colour(openpilot.Grass), wave(openpilot.GrassWave, along)), sky)
 	strip := func(lanes float64, half num, colour num, there cond) {
 		at := mid
 		if lanes != 0 {
@@ -232,14 +232,14 @@ func (w *world) picture(v *view, see map[string]num) *ir.Value {
 		}
 		c.paint(c.span(w.sub(at, half), w.sum(at, half), there), colour)
 	}
-	strip(0, w.mul(scale, w.each(w.mul(w.c(drive.RoadHalf), lane))), w.sum(w.colour(drive.Tar), wave(drive.TarWave, along)), ground)
-	line := w.max(w.mul(w.c(drive.LineWidth/2), scale), w.c(0.5))
-	strip(-drive.SolidLine, line, w.colour(drive.Yellow), ground)
-	strip(drive.SolidLine, line, w.colour(drive.White), ground)
-	periods := w.one("Floor", w.mul(along, w.c(1/drive.Period)))
-	dash := w.and(ground, w.less(w.sub(along, w.mul(w.c(drive.Period), periods)), w.c(drive.Dash)))
-	strip(-.5, line, w.colour(drive.White), dash)
-	strip(.5, line, w.colour(drive.White), dash)
+	strip(0, w.mul(scale, w.each(w.mul(w.c(openpilot.RoadHalf), lane))), w.sum(w.colour(openpilot.Tar), wave(openpilot.TarWave, along)), ground)
+	line := w.max(w.mul(w.c(openpilot.LineWidth/2), scale), w.c(0.5))
+	strip(-openpilot.SolidLine, line, w.colour(openpilot.Yellow), ground)
+	strip(openpilot.SolidLine, line, w.colour(openpilot.White), ground)
+	periods := w.one("Floor", w.mul(along, w.c(1/openpilot.Period)))
+	dash := w.and(ground, w.less(w.sub(along, w.mul(w.c(openpilot.Period), periods)), w.c(openpilot.Dash)))
+	strip(-.5, line, w.colour(openpilot.White), dash)
+	strip(.5, line, w.colour(openpilot.White), dash)
 	// Cars, the farther one first.
 	var ahead, side [Cars]num
 	for i := range Cars {
@@ -261,11 +261,11 @@ func (c *canvas) car(centre func(num, func(num) num) num, ahead, left num) {
 	there := c.less(c.c(0), c.each(ahead))
 	scale := c.div(c.focal, c.each(near))
 	x := c.sum(c.axis, c.mul(scale, c.each(right)))
-	bottom := c.sum(c.horizon, c.mul(c.c(drive.CameraHeight), scale))
+	bottom := c.sum(c.horizon, c.mul(c.c(openpilot.CameraHeight), scale))
 	row := func(above float64) num {
 		return c.one("Floor", c.max(c.sub(bottom, c.mul(c.c(above), scale)), c.c(0)))
 	}
-	for _, b := range drive.Rear {
+	for _, b := range openpilot.Rear {
 		rows := c.and(c.not(c.less(c.row, row(b.Top))), c.less(c.row, row(b.Bottom)))
 		columns := c.span(c.sum(x, c.mul(c.c(b.Left), scale)), c.sum(x, c.mul(c.c(b.Right), scale)), there)
 		c.paint(c.and(rows, columns), c.colour(b.Colour))

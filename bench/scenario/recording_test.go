@@ -12,7 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/drive"
+
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -35,8 +35,8 @@ func bendRoad(t testing.TB) Scenario {
 
 // filmed is a drive on the road of a scenario, drawn: a frame for each pose, by cameras that are smaller by a divisor.
 func filmed(s Scenario, divisor int, rpy [3]float64, poses ...Pose) *Recording {
-	road, wide := drive.Cameras(divisor)
-	on := drive.Road{Lane: s.Get("lane_width"), Curvature: s.road}
+	road, wide := openpilot.Cameras(divisor)
+	on := openpilot.Road{Lane: s.Get("lane_width"), Curvature: s.road}
 	c := modeld.Calibration{RPY: rpy, Road: modeld.Intrinsics(road), WideCamera: modeld.Intrinsics(wide)}
 	for i := range poses {
 		poses[i].Calibration = c
@@ -53,7 +53,7 @@ func filmed(s Scenario, divisor int, rpy [3]float64, poses ...Pose) *Recording {
 }
 
 // frameOf is what cameras see of a scene.
-func frameOf(s drive.Scene, road, wide drive.Camera, rpy [3]float64) modeld.Frame {
+func frameOf(s openpilot.Scene, road, wide openpilot.Camera, rpy [3]float64) modeld.Frame {
 	return modeld.Frame{Road: modeld.Picture(road.See(s, rpy)), Wide: modeld.Picture(wide.See(s, rpy))}
 }
 
@@ -147,23 +147,23 @@ func TestReprojected_IsModeldsWarpWhereItWasRecorded(t *testing.T) {
 }
 
 // road colours by rays, apart from package drive: what lies at a place of the road, along and left of the middle.
-func groundAt(s Scenario, along, left, thinnest float64) drive.Colour {
+func groundAt(s Scenario, along, left, thinnest float64) openpilot.Colour {
 	lane := s.Get("lane_width")
-	wave := func(w drive.Wave) byte { return byte(w.Most * (1 + math.Sin(along/w.Length)) / 2) }
-	c := drive.Grass
-	c[0] += wave(drive.GrassWave)
-	if math.Abs(left) < drive.RoadHalf*lane {
-		c = drive.Tar
-		c[0] += wave(drive.TarWave)
+	wave := func(w openpilot.Wave) byte { return byte(w.Most * (1 + math.Sin(along/w.Length)) / 2) }
+	c := openpilot.Grass
+	c[0] += wave(openpilot.GrassWave)
+	if math.Abs(left) < openpilot.RoadHalf*lane {
+		c = openpilot.Tar
+		c[0] += wave(openpilot.TarWave)
 	}
-	on := func(lanes float64) bool { return math.Abs(left-lanes*lane) < max(drive.LineWidth/2, thinnest) }
+	on := func(lanes float64) bool { return math.Abs(left-lanes*lane) < max(openpilot.LineWidth/2, thinnest) }
 	switch {
-	case on(drive.SolidLine):
-		c = drive.Yellow
-	case on(-drive.SolidLine):
-		c = drive.White
-	case (on(.5) || on(-.5)) && along-drive.Period*math.Floor(along/drive.Period) < drive.Dash:
-		c = drive.White
+	case on(openpilot.SolidLine):
+		c = openpilot.Yellow
+	case on(-openpilot.SolidLine):
+		c = openpilot.White
+	case (on(.5) || on(-.5)) && along-openpilot.Period*math.Floor(along/openpilot.Period) < openpilot.Dash:
+		c = openpilot.White
 	}
 	return c
 }
@@ -180,9 +180,9 @@ func truth(t testing.TB, s Scenario, v *view, p Pose) (pixels []byte, above []bo
 					at := k*planes + plane
 					x := (float64(v.x[at*v.width+column]) + .5 - float64(lens.Width)/2) / lens.Focal
 					y := (float64(v.y[at*v.height+row]) + .5 - float64(lens.Height)/2) / lens.Focal
-					c := drive.Sky(-y * lens.Focal / float64(lens.Height))
+					c := openpilot.Sky(-y * lens.Focal / float64(lens.Height))
 					if y > 0 {
-						z := drive.CameraHeight / y
+						z := openpilot.CameraHeight / y
 						along := p.Station + z*cos + x*z*sin
 						c = groundAt(s, along, p.Offset+z*sin-x*z*cos, z/lens.Focal/2)
 					}
@@ -238,7 +238,7 @@ func compareGround(v *view, k int, got, want []byte, above []bool, p Pose, passe
 					}
 				}
 			}
-			if z := v.film.height * part.focal / (float64(y) - part.y); z*z > drive.GrassWave.Length*v.film.height*part.focal {
+			if z := v.film.height * part.focal / (float64(y) - part.y); z*z > openpilot.GrassWave.Length*v.film.height*part.focal {
 				continue // waves of the ground are finer than pixels
 			}
 			near++
@@ -322,7 +322,7 @@ func TestReprojected_FollowsTheBend(t *testing.T) {
 	r := filmed(s, 1, [3]float64{}, Pose{}, Pose{Station: 2.5, Offset: .3, Heading: .02},
 		Pose{Station: 5, Offset: -.3, Heading: -.02})
 	v.film = filmView(t, r, height, width).film
-	road := drive.Road{Lane: s.Get("lane_width"), Curvature: s.road}
+	road := openpilot.Road{Lane: s.Get("lane_width"), Curvature: s.road}
 	poses := []Pose{{Station: 4.5, Offset: -.5, Heading: .03}, {Station: 7, Offset: .8, Heading: -.04}}
 	got := projected(t, v, s, poses)
 	warps := [cameras][9]float32{}
@@ -354,11 +354,11 @@ func TestReprojected_ShowsCarsWhereTheyWouldLieOnTheRoad(t *testing.T) {
 	v, err := viewOf(height, width)
 	require.NoError(t, err)
 	r := filmed(s, 1, [3]float64{}, middle(2, 1)...)
-	road, wide := drive.Cameras(1)
+	road, wide := openpilot.Cameras(1)
 	r.Frames = func(context.Context) iter.Seq2[modeld.Frame, error] {
 		return func(yield func(modeld.Frame, error) bool) {
-			scene := drive.Road{Lane: 3.6, Curvature: s.road}.Scene(0, 0, 0)
-			scene.Cars = []drive.Car{{Ahead: ahead}}
+			scene := openpilot.Road{Lane: 3.6, Curvature: s.road}.Scene(0, 0, 0)
+			scene.Cars = []openpilot.Car{{Ahead: ahead}}
 			f := frameOf(scene, road, wide, [3]float64{})
 			for range 2 {
 				if !yield(f, nil) {
@@ -373,7 +373,7 @@ func TestReprojected_ShowsCarsWhereTheyWouldLieOnTheRoad(t *testing.T) {
 	p := &v.film.part[0]
 	edge := func(picture []byte, y int) int { // the first red column: what is red is V
 		for x := range v.width {
-			if picture[(planes-1)*v.height*v.width+y*v.width+x] == drive.Red[2] {
+			if picture[(planes-1)*v.height*v.width+y*v.width+x] == openpilot.Red[2] {
 				return 2 * x
 			}
 		}

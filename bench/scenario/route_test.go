@@ -11,7 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/drive"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 )
 
 // TestRoute_IsTheRoadThatWasDriven: what a log says of a drive becomes its road, and frames stand along it.
@@ -21,7 +21,7 @@ func TestRoute_IsTheRoadThatWasDriven(t *testing.T) {
 	require.NoError(t, dataset.Synthesise(t.Context(), dir, s))
 	f, r, err := OpenRoute(t.Context(), dir)
 	require.NoError(t, err)
-	require.Len(t, r.Poses, 8*drive.Rate)
+	require.Len(t, r.Poses, 8*openpilot.Rate)
 	d, err := dataset.OpenDrive(t.Context(), dir)
 	require.NoError(t, err)
 	scenario, err := f.Draw(1, 0)

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
-	"github.com/spark-compile/spark-compile/internal/plural"
-	"github.com/spark-compile/spark-compile/internal/progress"
+
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -81,7 +81,7 @@ type Runner struct {
 	Recording *Recording
 
 	// Progress is told of steps and of loops that ended; nil: nobody is.
-	Progress *progress.Meter
+	Progress *console.Meter
 	// Ended is given the metrics of loops as they end, from loop first of the batch on; its error ends the batch.
 	Ended func(first int, metrics [][]float64) error
 	// Stopped is given the batch in flight when the context ends. That is then noticed between steps alone: a step is a
@@ -212,7 +212,7 @@ func (r *Runner) run(
 	if callback == nil {
 		b.stopped, b.keep, b.every, b.saved = r.Stopped, r.Keep, r.Every, time.Now()
 	}
-	r.Progress.Begin(float64(total), "%s: %s", a.algorithm(), plural.Count(total, "loop"))
+	r.Progress.Begin(float64(total), "%s: %s", a.algorithm(), console.Count(total, "loop"))
 	for from := 0; from < total; from += each {
 		b.take(scenarios, n, from, min(from+each, total))
 		b.tell = func(step, steps int) {

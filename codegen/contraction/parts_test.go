@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestSumsInParts: large tiles, whose sums go through shared memory in parts, of every kind of main loop, over matrices that end anywhere in a tile and in a

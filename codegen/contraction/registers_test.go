@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestRegistersAreEstimated: a schedule is planned with no fewer registers than ptxas takes, so that no residency is planned that there is not, and,

@@ -10,16 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // TestMachineCode: on sm_121 the products of e4m3 are QMMA, those of 16-bit floats HMMA, and nothing else multiplies
 // matrices.
 func TestMachineCode(t *testing.T) {
-	tool, err := ptxas.Find(context.Background())
-	if errors.Is(err, ptxas.ErrNotFound) {
+	tool, err := toolchain.FindPtxas(context.Background())
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestMachineCode(t *testing.T) {
 			require.NoError(t, err)
 			require.Zero(t, out.Usage[0].Spills)
 			sass, err := tool.Disassemble(context.Background(), out.Cubin)
-			if errors.Is(err, ptxas.ErrNotFound) {
+			if errors.Is(err, toolchain.ErrNoPtxas) {
 				t.Skip(err)
 			}
 			require.NoError(t, err)

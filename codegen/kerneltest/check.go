@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -80,8 +80,8 @@ func (r *Region) compare(got, want *ir.Array, what string, args ...any) {
 // Assemble has ptxas, where there is one, take a kernel without spills.
 func Assemble(t testing.TB, spec *kernel.Spec, tgt *target.Target) {
 	t.Helper()
-	tool, err := ptxas.Find(context.Background())
-	if errors.Is(err, ptxas.ErrNotFound) {
+	tool, err := toolchain.FindPtxas(context.Background())
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Log("not assembled: ", err)
 		return
 	}

@@ -11,16 +11,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Assembler is ptxas, with the cache of SPARK_CACHE; without it the test is skipped.
-func Assembler(t testing.TB) *ptxas.Tool {
+func Assembler(t testing.TB) *toolchain.Ptxas {
 	t.Helper()
-	tool, err := ptxas.Find(context.Background())
-	if errors.Is(err, ptxas.ErrNotFound) {
+	tool, err := toolchain.FindPtxas(context.Background())
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func Assembler(t testing.TB) *ptxas.Tool {
 }
 
 // Assembled has ptxas take a program's kernels for all of its targets: no refusal, no spills, constants loaded before the wait.
-func Assembled(t testing.TB, tool *ptxas.Tool, p *runtime.Program) {
+func Assembled(t testing.TB, tool *toolchain.Ptxas, p *runtime.Program) {
 	t.Helper()
 	for _, v := range p.Variants {
 		tg, err := target.Lookup(v.Target)
@@ -98,13 +98,13 @@ func acquired(sass string) map[string]int {
 
 // requireEarlyLoads: the constants that PTX loads before it waits for the launches in front of it, the machine code loads before, too.
 // ptxas moves ld.global.nc behind the wait, so that a kernel begins its weights when it could use them.
-func requireEarlyLoads(t testing.TB, tool *ptxas.Tool, text string, cubin []byte, tg *target.Target) {
+func requireEarlyLoads(t testing.TB, tool *toolchain.Ptxas, text string, cubin []byte, tg *target.Target) {
 	t.Helper()
 	if !tg.DependentLaunch {
 		return
 	}
 	sass, err := tool.Disassemble(context.Background(), cubin)
-	if errors.Is(err, ptxas.ErrNotFound) {
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Log("no nvdisasm: where loads lie in machine code is not looked at")
 		return
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -151,8 +151,8 @@ func TestBlocksWantATargetThatConverts(t *testing.T) {
 }
 
 func TestPtxasTakesProducersOfBlocks(t *testing.T) {
-	tool, err := ptxas.Find(context.Background())
-	if errors.Is(err, ptxas.ErrNotFound) {
+	tool, err := toolchain.FindPtxas(context.Background())
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)

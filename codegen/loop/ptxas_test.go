@@ -8,15 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 )
 
 // TestPtxasTakesTheKernels assembles a kernel for every op, as one module a target: nothing spills.
 func TestPtxasTakesTheKernels(t *testing.T) {
-	tool, err := ptxas.Find(context.Background())
+	tool, err := toolchain.FindPtxas(context.Background())
 	if err != nil {
 		t.Skipf("no ptxas: %v", err)
 	}

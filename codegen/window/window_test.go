@@ -11,8 +11,8 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -167,8 +167,8 @@ func TestBlocksWantATargetThatConvertsThem(t *testing.T) {
 }
 
 func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
-	tool, err := ptxas.Find(context.Background())
-	if errors.Is(err, ptxas.ErrNotFound) {
+	tool, err := toolchain.FindPtxas(context.Background())
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)

@@ -31,9 +31,9 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/clibrary"
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/clibrary"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/clone"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -278,10 +278,10 @@ func sizes(t *testing.T, program string) {
 
 // drive writes frames of a drive.
 func (g *guide) drive(t *testing.T) {
-	road, wide := drive.Cameras(8)
+	road, wide := openpilot.Cameras(8)
 	dir := filepath.Join(g.dir, "drive")
 	require.NoError(t, os.Mkdir(dir, 0o755))
-	require.NoError(t, drive.WriteDirectory(dir, drive.NPZ, road, wide, 3))
+	require.NoError(t, openpilot.WriteDirectory(dir, openpilot.NPZ, road, wide, 3))
 }
 
 // detector writes the end of a detector: boxes and scores.

@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/spark-compile/spark-compile/internal/process"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -43,7 +43,7 @@ func Encode(ctx context.Context, path string, pictures iter.Seq[modeld.Picture],
 	cmd = exec.CommandContext(ctx, program, "-hide_banner", "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "nv12",
 		"-s", fmt.Sprintf("%dx%d", first.Width, first.Height), "-r", "20", "-i", "-", "-c:v", "libx265", "-preset", "ultrafast", "-crf", "18",
 		"-x265-params", "bframes=0:keyint=30:min-keyint=30:scenecut=0:open-gop=0:repeat-headers=1:info=0:log-level=error:pools=1:frame-threads=1", "-f", "hevc", partial)
-	process.Apart(cmd)
+	toolchain.OwnProcessGroup(cmd)
 	cmd.Stderr = &stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/internal/memory"
-	"github.com/spark-compile/spark-compile/internal/process"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -126,7 +126,7 @@ func OpenVideo(ctx context.Context, path string, opt Options) (*Video, error) {
 	v.ctx, v.cancel = inner, cancel
 	v.cmd = exec.CommandContext(inner, program, "-nostdin", "-hide_banner", "-loglevel", "error", "-protocol_whitelist", "file", "-format_whitelist", formats,
 		"-max_pixels", strconv.Itoa(maxPixels), "-i", "file:"+path, "-map", "0:v:0", "-fps_mode", "passthrough", "-pix_fmt", "yuv420p", "-f", "yuv4mpegpipe", "-strict", "-1", "-")
-	process.Apart(v.cmd)
+	toolchain.OwnProcessGroup(v.cmd)
 	v.cmd.Stderr, v.cmd.WaitDelay = &v.stderr, time.Second
 	out, err := v.cmd.StdoutPipe()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/drive"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -146,9 +146,9 @@ func evaluated(t *testing.T, p modeld.Picture, m [9]float32, l Look) []byte {
 
 // TestWarpOfARoad: the horizon of a drawn drive lies where a model expects it, at the row of its optical axis.
 func TestWarpOfARoad(t *testing.T) {
-	road, _ := drive.Cameras(4)
+	road, _ := openpilot.Cameras(4)
 	p := road.Draw(0)
-	c := modeld.Calibration{RPY: drive.At(0).RPY, Road: modeld.Intrinsics{Focal: road.Focal, Width: road.Width, Height: road.Height}, WideCamera: modeld.Intrinsics{Focal: 1, Width: 2, Height: 2}}
+	c := modeld.Calibration{RPY: openpilot.At(0).RPY, Road: modeld.Intrinsics{Focal: road.Focal, Width: road.Width, Height: road.Height}, WideCamera: modeld.Intrinsics{Focal: 1, Width: 2, Height: 2}}
 	m, _, err := c.Warps(512)
 	require.NoError(t, err)
 	look := Driving(512, 256, false)

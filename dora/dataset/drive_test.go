@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/route"
-	"github.com/spark-compile/spark-compile/internal/drive"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -21,7 +21,7 @@ func TestDrive_IsWhatWasDriven(t *testing.T) {
 	require.NoError(t, Synthesise(t.Context(), dir, s))
 	d, err := OpenDrive(t.Context(), dir)
 	require.NoError(t, err)
-	require.Len(t, d.Frames, 61*drive.Rate)
+	require.Len(t, d.Frames, 61*openpilot.Rate)
 	require.InDelta(t, modeld.CameraHeight, d.Height, 1e-6)
 	require.NoError(t, s.defaults())
 	road, wide := s.eyes()
@@ -30,7 +30,7 @@ func TestDrive_IsWhatWasDriven(t *testing.T) {
 		require.NoError(t, err)
 		if i == 0 { // which frame of the drive it begins with is random
 			for k := range 1 << 16 {
-				if _, speed, turn := drive.MiddleAt(k); near(speed, d.Frames[0].Speed) && near(-speed*turn, d.Frames[0].Turn) {
+				if _, speed, turn := openpilot.MiddleAt(k); near(speed, d.Frames[0].Speed) && near(-speed*turn, d.Frames[0].Turn) {
 					first = k
 					break
 				}
@@ -41,13 +41,13 @@ func TestDrive_IsWhatWasDriven(t *testing.T) {
 			require.Equal(t, modeld.Picture(road.DrawMiddle(first + i)).Data[:32], f.Road.Data[:32], "frame %d", i)
 			require.Equal(t, wide.DrawMiddle(first+i).Array().Data, f.Wide.Data, "frame %d", i)
 		}
-		_, speed, turn := drive.MiddleAt(first + i)
+		_, speed, turn := openpilot.MiddleAt(first + i)
 		require.InDelta(t, speed, d.Frames[i].Speed, 1e-5)
 		require.InDelta(t, -speed*turn, d.Frames[i].Turn, 1e-5)
-		require.InDelta(t, float64(i)/drive.Rate, d.Frames[i].Seconds, 1e-9)
+		require.InDelta(t, float64(i)/openpilot.Rate, d.Frames[i].Seconds, 1e-9)
 		c := d.Frames[i].Calibration
 		require.Equal(t, modeld.Intrinsics(road), c.Road)
-		require.InDelta(t, drive.At(first + i - i%5).RPY[1], c.RPY[1], 1e-6, "frame %d", i)
+		require.InDelta(t, openpilot.At(first + i - i%5).RPY[1], c.RPY[1], 1e-6, "frame %d", i)
 		i++
 	}
 	require.Len(t, d.Frames, i)

@@ -16,7 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/drive"
+
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
@@ -32,7 +32,7 @@ func TestADriverMonitoringModelComputesOfSamplesWhatItComputesInItsLoop(t *testi
 	const seconds = 8
 	dir := routesOf(t, Synthesis{Routes: 1, Seconds: seconds, Width: 240, Height: 150, Driver: true})
 	_, wide := (&Synthesis{Width: 240, Height: 150}).eyes()
-	snow := func(frame int) drive.Picture { // every part of the picture is unlike the others
+	snow := func(frame int) openpilot.Picture { // every part of the picture is unlike the others
 		p, rng := wide.DrawDriver(frame), rand.New(rand.NewPCG(1, uint64(frame)))
 		for i := range p.Data {
 			p.Data[i] = byte(rng.Uint32())
@@ -86,7 +86,7 @@ func TestADriverMonitoringModelComputesOfSamplesWhatItComputesInItsLoop(t *testi
 
 				assert.Equal(t, 4*i, k)
 				out, err := loop.Step(ctx, modeld.DriverFrame{Picture: modeld.Picture(snow(k))},
-					modeld.MonitoringInputs{RPY: single(drive.At(from + k - k%5).RPY), RightHandDrive: right, Camera: modeld.Intrinsics(wide)})
+					modeld.MonitoringInputs{RPY: single(openpilot.At(from + k - k%5).RPY), RightHandDrive: right, Camera: modeld.Intrinsics(wide)})
 				require.NoError(t, err)
 				s, err := set.Sample(ctx, i)
 				require.NoError(t, err)

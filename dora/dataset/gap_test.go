@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/route"
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -51,7 +51,7 @@ func laneChanging(t *testing.T) int {
 	t.Helper()
 	held := 0
 	for f := 200; f < 1<<16; f++ {
-		if d := drive.At(f).Desire; d == 3 || d == 4 {
+		if d := openpilot.At(f).Desire; d == 3 || d == 4 {
 			held++
 		} else {
 			held = 0

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/route"
-	"github.com/spark-compile/spark-compile/internal/hostile"
 	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/testing/hostile"
 )
 
 // TestOpen_KeepsTheBudget: a log that expands to more messages than memory has room for ends the opening. It is not left

@@ -14,7 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/drive"
+
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -171,7 +171,7 @@ func TestSamples_AreWhatTheLoopFeeds(t *testing.T) {
 			require.NoError(t, err)
 			defer set.Close()
 			from := onDrive(t, set.(*routes).segments[0])
-			fed := feed(t, from, seconds*drive.Rate, files)
+			fed := feed(t, from, seconds*openpilot.Rate, files)
 			samples, pulses, remembered := 0, 0, 0
 			for i := range set.Len() {
 				f := set.(*routes).at[i].k
@@ -234,12 +234,12 @@ func feed(t *testing.T, from, frames int, files []*onnx.Model) (fed []map[string
 	require.NoError(t, err)
 	defer loop.Close()
 	for f := range frames {
-		speed, _ := drive.Motion(from + f)
-		in := modeld.Inputs{RightHandDrive: drive.At(from + f).RightHandDrive, VEgo: float64(float32(speed)),
+		speed, _ := openpilot.Motion(from + f)
+		in := modeld.Inputs{RightHandDrive: openpilot.At(from + f).RightHandDrive, VEgo: float64(float32(speed)),
 			LateralDelay: 0.25, LongitudinalDelay: float64(float32(0.3)),
-			Calibration: &modeld.Calibration{RPY: single(drive.At(from + f - f%5).RPY),
+			Calibration: &modeld.Calibration{RPY: single(openpilot.At(from + f - f%5).RPY),
 				Road: modeld.Intrinsics(road), WideCamera: modeld.Intrinsics(wide)}}
-		if now := drive.At(from + f - 1).Desire; f > 0 && (now == 3 || now == 4) {
+		if now := openpilot.At(from + f - 1).Desire; f > 0 && (now == 3 || now == 4) {
 			in.Desire = now
 		}
 		frame := modeld.Frame{ID: uint32(f + 1),

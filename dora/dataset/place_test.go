@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/route"
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -28,11 +28,11 @@ func TestARouteGoesOnInItsNextSegment(t *testing.T) {
 	seed := uint64(0) // a lane change goes on from one segment to the next
 	for ; ; seed++ {
 		at := int(rand.New(rand.NewPCG(seed, 1)).Uint32N(1<<16)) + second
-		if d := drive.At(at).Desire; (d == 3 || d == 4) && drive.At(at-3).Desire == d && drive.At(at+3).Desire == d {
+		if d := openpilot.At(at).Desire; (d == 3 || d == 4) && openpilot.At(at-3).Desire == d && openpilot.At(at+3).Desire == d {
 			break
 		}
 	}
-	dir := routesOf(t, Synthesis{Routes: 1, Seconds: frames / drive.Rate, Seed: seed, Width: 32, Height: 20})
+	dir := routesOf(t, Synthesis{Routes: 1, Seconds: frames / openpilot.Rate, Seed: seed, Width: 32, Height: 20})
 	inputs := takes(t, "policy")
 	shapes := map[string]ir.Type{}
 	for _, in := range inputs {
@@ -69,13 +69,13 @@ func TestARouteGoesOnInItsNextSegment(t *testing.T) {
 		}
 		p := set.at[i]
 		for row, got := range p.curvatures(25, false) {
-			_, want := drive.Motion(from + frame - 1 - 4*(24-row))
+			_, want := openpilot.Motion(from + frame - 1 - 4*(24-row))
 			assert.Equal(t, float64(float32(want)), got)
 		}
 		full := p.desires(100, true)
 		for row := range 100 {
 			level := func(f int) int { // as the log has it, a frame later; of turns it says nothing
-				if d := drive.At(from + f - 1).Desire; d == 3 || d == 4 {
+				if d := openpilot.At(from + f - 1).Desire; d == 3 || d == 4 {
 					return d
 				}
 				return 0
@@ -91,7 +91,7 @@ func TestARouteGoesOnInItsNextSegment(t *testing.T) {
 	s, err := set.Sample(ctx, second/4-2) // one sample before the second segment
 	require.NoError(t, err)
 	assert.False(t, math.IsNaN(float64(s.Truth["plan"][15*32])), "the path goes on")
-	speed, _ := drive.Motion(from + second - 4 + 200)
+	speed, _ := openpilot.Motion(from + second - 4 + 200)
 	assert.InDelta(t, speed, math.Hypot(float64(s.Truth["plan"][15*32+3]), float64(s.Truth["plan"][15*32+4])), 0.05)
 
 	first, err := filepath.Glob(filepath.Join(dir, "*--0"))

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
@@ -25,11 +25,11 @@ func driveOn(from, frames int) (path []drivenOn) {
 	p := drivenOn{}
 	const parts = 100
 	for f := range frames {
-		p.speed, p.curvature = drive.Motion(from + f)
+		p.speed, p.curvature = openpilot.Motion(from + f)
 		path = append(path, p)
 		for k := range parts {
-			v, c := motion(from, f, (float64(k)+.5)/parts/drive.Rate)
-			step := v / parts / drive.Rate
+			v, c := motion(from, f, (float64(k)+.5)/parts/openpilot.Rate)
+			step := v / parts / openpilot.Rate
 			p.x, p.y = p.x+step*math.Cos(p.heading+c*step/2), p.y+step*math.Sin(p.heading+c*step/2)
 			p.heading += c * step
 		}
@@ -64,7 +64,7 @@ func writePoses(t *testing.T, dir string, from, frames int) string {
 	for i, p := range path {
 		s, c := math.Sincos(p.heading)
 		car := product(earth, [3][3]float64{{c, -s, 0}, {s, c, 0}, {0, 0, 1}})
-		times = append(times, 46_408.5+float64(i)/drive.Rate)
+		times = append(times, 46_408.5+float64(i)/openpilot.Rate)
 		for k := range 3 {
 			positions = append(positions, origin[k]+earth[k][0]*p.x+earth[k][1]*p.y)
 			velocities = append(velocities, car[k][0]*p.speed)
@@ -74,8 +74,8 @@ func writePoses(t *testing.T, dir string, from, frames int) string {
 			q = [4]float64{-q[0], -q[1], -q[2], -q[3]}
 		}
 		orientations = append(orientations, q[:]...)
-		at, said = append(at, 46_408.5+float64(i)/drive.Rate-.01), append(said, p.speed+.25)
-		picture := drive.Camera{Focal: 910 * 96. / 1164, Width: 96, Height: 72}.Draw(from + i).Array()
+		at, said = append(at, 46_408.5+float64(i)/openpilot.Rate-.01), append(said, p.speed+.25)
+		picture := openpilot.Camera{Focal: 910 * 96. / 1164, Width: 96, Height: 72}.Draw(from + i).Array()
 		require.NoError(t, npy.WriteZip(filepath.Join(segment, "fcamera", fmt.Sprintf("%06d.npz", i)), map[string]*npy.Array{"road": picture, "wide": picture}))
 	}
 	write := func(name string, x []float64, shape ...int) { writeArray(t, filepath.Join(segment, name), x, shape...) }
@@ -135,7 +135,7 @@ func TestPosesSayWhereTheCarWent(t *testing.T) {
 			assert.Equal(t, [2]float64{lateralDelay2k19, longitudinalDelay2k19}, m.Delays)
 			a, s0, c0 := path[frame], math.Sin(path[frame].heading), math.Cos(path[frame].heading)
 			for row, seconds := range modeld.TIndex() {
-				at := float64(frame) + seconds*drive.Rate
+				at := float64(frame) + seconds*openpilot.Rate
 				got := s.Truth["plan"][15*row : 15*row+15]
 				if at > frames-1 {
 					assert.True(t, math.IsNaN(float64(got[0])), "what comes after the segment is not known")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/route"
-	"github.com/spark-compile/spark-compile/internal/drive"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 )
 
 // TestAQLogGivesItsRoutesSamples: of a log with as few messages as a qlog has, each frame that was encoded is a moment still, with what was known when it was. The way that
@@ -40,11 +40,11 @@ func TestAQLogGivesItsRoutesSamples(t *testing.T) {
 		assert.Equal(t, a.Key, b.Key)
 		f := 4 + 4*i
 		m := few.segments[0].index.Timeline.Moments[f]
-		assert.Equal(t, single(drive.At(from+f-f%20).RPY), m.RPY, "calibrations come every 20th frame")
+		assert.Equal(t, single(openpilot.At(from+f-f%20).RPY), m.RPY, "calibrations come every 20th frame")
 		if f%20 < 5 {
 			assert.Equal(t, a.Inputs["img"][len(a.Inputs["img"])/2:], b.Inputs["img"][len(a.Inputs["img"])/2:], "the same frame by the same calibration")
 		}
-		speed, _ := drive.Motion(from + f - f%2)
+		speed, _ := openpilot.Motion(from + f - f%2)
 		assert.InDelta(t, speed, m.Speed, 1e-5, "the car's state comes every second frame")
 		assert.True(t, math.IsNaN(float64(b.Truth["plan"][15])))
 	}

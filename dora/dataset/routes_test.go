@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/route"
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -74,8 +74,8 @@ func routesOf(t *testing.T, s Synthesis) string {
 func onDrive(t *testing.T, s *segment) int {
 	t.Helper()
 	for from := range 1 << 16 {
-		speed, _ := drive.Motion(from)
-		next, _ := drive.Motion(from + 1)
+		speed, _ := openpilot.Motion(from)
+		next, _ := openpilot.Motion(from + 1)
 		m := s.index.Timeline.Moments
 		if float32(speed) == float32(m[0].Speed) && float32(next) == float32(m[1].Speed) {
 			return from
@@ -102,15 +102,15 @@ func TestSamplesAreWhatTheDriveHad(t *testing.T) {
 		require.NoError(t, err)
 		f := 4 + 4*i
 		assert.Equal(t, fmt.Sprintf("%s/%d", g.name, f), s.Key)
-		for name, c := range map[string]drive.Camera{"img": road, "big_img": wide} {
+		for name, c := range map[string]openpilot.Camera{"img": road, "big_img": wide} {
 			got, size := s.Inputs[name], r.contract.look.Bytes()
 			for n, frame := range []int{f - 4, f} {
 				p := c.Draw(from + frame)
 				last := frame - frame%5 // calibrations come every fifth frame
-				intrinsics := func(c drive.Camera) modeld.Intrinsics {
+				intrinsics := func(c openpilot.Camera) modeld.Intrinsics {
 					return modeld.Intrinsics{Focal: c.Focal, Width: c.Width, Height: c.Height}
 				}
-				k := modeld.Calibration{RPY: single(drive.At(from + last).RPY), Road: intrinsics(road), WideCamera: intrinsics(wide)}
+				k := modeld.Calibration{RPY: single(openpilot.At(from + last).RPY), Road: intrinsics(road), WideCamera: intrinsics(wide)}
 				m, w, err := k.Warps(r.contract.look.Width)
 				require.NoError(t, err)
 				if name == "big_img" {
@@ -158,8 +158,8 @@ func single(x [3]float64) [3]float64 {
 func motion(from, frame int, seconds float64) (speed, curvature float64) {
 	at := float64(frame) + seconds*20
 	a, b := int(math.Floor(at)), int(math.Floor(at))+1
-	va, ca := drive.Motion(from + a)
-	vb, cb := drive.Motion(from + b)
+	va, ca := openpilot.Motion(from + a)
+	vb, cb := openpilot.Motion(from + b)
 	part := at - float64(a)
 	return va + part*(vb-va), ca + part*(cb-ca)
 }
@@ -219,7 +219,7 @@ func TestAPolicySeesItsHistory(t *testing.T) {
 			f := k - 1 - (99 - row)
 			want := 0.0
 			if f >= 0 {
-				_, c := drive.Motion(from + f)
+				_, c := openpilot.Motion(from + f)
 				want = float64(float32(c))
 			}
 			assert.Equal(t, want, full[row], "frame %d", f)
@@ -245,7 +245,7 @@ func TestAPolicySeesItsHistory(t *testing.T) {
 					continue
 				}
 				level := func(f int) int {
-					if d := drive.At(from + f).Desire; f >= 0 && (d == 3 || d == 4) {
+					if d := openpilot.At(from + f).Desire; f >= 0 && (d == 3 || d == 4) {
 						return d
 					}
 					return 0

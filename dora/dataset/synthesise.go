@@ -13,8 +13,8 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/dora/route"
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -47,11 +47,11 @@ func (s *Synthesis) defaults() error {
 
 // Lengths of a route, in frames.
 const (
-	segmentFrames = 60 * drive.Rate
-	framePeriod   = 1_000_000_000 / drive.Rate // ns
+	segmentFrames = 60 * openpilot.Rate
+	framePeriod   = 1_000_000_000 / openpilot.Rate // ns
 )
 
-// Synthesise writes routes of a drawn drive (internal/drive) to a directory: logs as a device writes them, and what its cameras saw. Each route begins elsewhere on
+// Synthesise writes routes of a drawn drive (internal/openpilot) to a directory: logs as a device writes them, and what its cameras saw. Each route begins elsewhere on
 // the drive. The same settings give the same bytes, but for videos, which are ffmpeg's. Where it fails, or the context ends, what it has written is removed.
 func Synthesise(ctx context.Context, dir string, s Synthesis) (err error) {
 	if err := s.defaults(); err != nil {
@@ -70,8 +70,8 @@ func Synthesise(ctx context.Context, dir string, s Synthesis) (err error) {
 	for k := range s.Routes {
 		first := int(rng.Uint32N(1 << 16))
 		id := fmt.Sprintf("%08x--%010x", k, rng.Uint64N(1<<40))
-		for n, done := 0, 0; done < s.Seconds*drive.Rate; n++ {
-			count := min(segmentFrames, s.Seconds*drive.Rate-done)
+		for n, done := 0, 0; done < s.Seconds*openpilot.Rate; n++ {
+			count := min(segmentFrames, s.Seconds*openpilot.Rate-done)
 			segment := filepath.Join(dir, fmt.Sprintf("%s--%d", id, n))
 			written = append(written, segment)
 			if err := s.segment(ctx, segment, n, first+done, done, count); err != nil {
@@ -84,13 +84,13 @@ func Synthesise(ctx context.Context, dir string, s Synthesis) (err error) {
 }
 
 // eyes are the cameras: those of a comma 3X, with fewer pixels. The driver camera is like the wide one.
-func (s *Synthesis) eyes() (road, wide drive.Camera) {
+func (s *Synthesis) eyes() (road, wide openpilot.Camera) {
 	by := float64(s.Width) / 1928
-	return drive.Camera{Focal: float64(2648 * by), Width: s.Width, Height: s.Height}, drive.Camera{Focal: float64(567 * by), Width: s.Width, Height: s.Height}
+	return openpilot.Camera{Focal: float64(2648 * by), Width: s.Width, Height: s.Height}, openpilot.Camera{Focal: float64(567 * by), Width: s.Width, Height: s.Height}
 }
 
 // scene is what a camera sees in each frame.
-func (s *Synthesis) scene(c drive.Camera) func(frame int) drive.Picture {
+func (s *Synthesis) scene(c openpilot.Camera) func(frame int) openpilot.Picture {
 	if s.Middle {
 		return c.DrawMiddle
 	}
@@ -125,7 +125,7 @@ func (s *Synthesis) segment(ctx context.Context, dir string, number, from, done,
 // videos films a segment in HEVC.
 func (s *Synthesis) videos(ctx context.Context, dir string, from, count int) error {
 	road, wide := s.eyes()
-	films := map[string]func(int) drive.Picture{"fcamera.hevc": s.scene(road), "ecamera.hevc": s.scene(wide)}
+	films := map[string]func(int) openpilot.Picture{"fcamera.hevc": s.scene(road), "ecamera.hevc": s.scene(wide)}
 	if s.Driver {
 		films["dcamera.hevc"] = wide.DrawDriver
 	}
@@ -140,10 +140,10 @@ func (s *Synthesis) videos(ctx context.Context, dir string, from, count int) err
 // frames films a segment in directories of arrays.
 func (s *Synthesis) frames(ctx context.Context, dir string, from, count int) error {
 	road, wide := s.eyes()
-	films := map[route.Role]map[string]func(int) drive.Picture{
+	films := map[route.Role]map[string]func(int) openpilot.Picture{
 		route.RoadCamera: {"road": s.scene(road), "wide": s.scene(wide)}}
 	if s.Driver {
-		films[route.DriverCamera] = map[string]func(int) drive.Picture{"driver": wide.DrawDriver}
+		films[route.DriverCamera] = map[string]func(int) openpilot.Picture{"driver": wide.DrawDriver}
 	}
 	for role, names := range films {
 		if err := os.MkdirAll(filepath.Join(dir, string(role)), 0o755); err != nil {
@@ -166,7 +166,7 @@ func (s *Synthesis) frames(ctx context.Context, dir string, from, count int) err
 }
 
 // drawn are what a camera sees.
-func drawn(draw func(frame int) drive.Picture, from, count int) iter.Seq[modeld.Picture] {
+func drawn(draw func(frame int) openpilot.Picture, from, count int) iter.Seq[modeld.Picture] {
 	return func(yield func(modeld.Picture) bool) {
 		for i := range count {
 			if !yield(modeld.Picture(draw(from + i))) {
@@ -208,10 +208,10 @@ func (l *scribe) end() { l.write(route.KindSentinel, &route.Sentinel{Type: route
 func (l *scribe) frame(on int, id, inFile uint32, segment int32) {
 	sof := uint64(10_000_000_000) + uint64(id)*framePeriod
 	l.time = sof - framePeriod/2
-	in := drive.At(on)
-	speed, curvature := drive.Motion(on)
+	in := openpilot.At(on)
+	speed, curvature := openpilot.Motion(on)
 	if l.middle {
-		_, speed, curvature = drive.MiddleAt(on)
+		_, speed, curvature = openpilot.MiddleAt(on)
 	}
 	if id%5 == 0 || inFile == 0 { // 4 Hz
 		l.write(route.KindLiveCalibration, &route.LiveCalibration{CalStatus: route.Calibrated, CalPerc: 100, RPYCalib: floats(in.RPY), Height: []float32{modeld.CameraHeight}})

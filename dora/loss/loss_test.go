@@ -19,7 +19,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -122,9 +122,9 @@ func evaluate(t testing.TB, terms Terms, d data) map[string]float64 {
 // numpy is a Python with NumPy.
 func numpy(t testing.TB) string {
 	t.Helper()
-	path, err := python.Find()
+	path, err := toolchain.FindPython()
 	if err == nil {
-		_, err = python.Version(context.Background(), path, "numpy")
+		_, err = toolchain.PythonPackageVersion(context.Background(), path, "numpy")
 	}
 	if err != nil {
 		t.Skip("no Python with NumPy: ", err)

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 )
 
 // smallLog frames a message of each kind, some in several segments, and says where each ends.
@@ -159,7 +159,7 @@ func TestReader_SkipsSkippableFrames(t *testing.T) {
 // bzip2ed compresses with Python's bz2, at a block size of 100 kB.
 func bzip2ed(t *testing.T, raw []byte) []byte {
 	t.Helper()
-	interpreter, err := python.Find()
+	interpreter, err := toolchain.FindPython()
 	if err != nil {
 		t.Skip(err)
 	}

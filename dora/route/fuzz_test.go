@@ -15,7 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/hostile"
+	"github.com/spark-compile/spark-compile/internal/testing/hostile"
 )
 
 // FuzzRead reads whatever there may be in a file. It ends with io.EOF or a *Damage, and what was counted adds up.

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/hostile"
 	"github.com/spark-compile/spark-compile/internal/memory"
+	"github.com/spark-compile/spark-compile/internal/testing/hostile"
 )
 
 // frameOf is a zstd frame with a window of 2^(10+log) bytes of four zeros as they are. (RFC 8878, section 3.1.1)

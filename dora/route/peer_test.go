@@ -19,17 +19,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 )
 
 // peer runs testdata/peer.py with testdata/log.capnp and returns the messages that it prints. It skips the test where there is no pycapnp.
 func peer(t *testing.T, args ...string) []string {
 	t.Helper()
-	interpreter, err := python.Find()
+	interpreter, err := toolchain.FindPython()
 	if err != nil {
 		t.Skip(err)
 	}
-	if _, err := python.Version(t.Context(), interpreter, "capnp"); err != nil {
+	if _, err := toolchain.PythonPackageVersion(t.Context(), interpreter, "capnp"); err != nil {
 		t.Skip("no pycapnp: ", err)
 	}
 	args = slices.Insert(args, 1, filepath.Join("testdata", "log.capnp"))

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/hostile"
+	"github.com/spark-compile/spark-compile/internal/testing/hostile"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 

@@ -16,8 +16,8 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/internal/adapterfile"
 	"github.com/spark-compile/spark-compile/internal/memory"
-	"github.com/spark-compile/spark-compile/internal/safetensors"
 )
 
 // A checkpoint is a directory update-000100 with two files. It appears whole or not at all: it is written under another name, and
@@ -69,19 +69,19 @@ func encodeState(p position, s dora.Snapshot) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &safetensors.File{Tensors: map[string]safetensors.Tensor{}, Metadata: map[string]string{stateKey: string(text)}}
+	f := &adapterfile.TensorFile{Tensors: map[string]adapterfile.Tensor{}, Metadata: map[string]string{stateKey: string(text)}}
 	for name, data := range s.Kept {
-		f.Tensors[name] = safetensors.Tensor{DType: "U8", Shape: []int{len(data)}, Data: data}
+		f.Tensors[name] = adapterfile.Tensor{DType: "U8", Shape: []int{len(data)}, Data: data}
 	}
 	if p.BestFile != nil {
-		f.Tensors[bestFile] = safetensors.Tensor{DType: "U8", Shape: []int{len(p.BestFile)}, Data: p.BestFile}
+		f.Tensors[bestFile] = adapterfile.Tensor{DType: "U8", Shape: []int{len(p.BestFile)}, Data: p.BestFile}
 	}
 	f.Metadata[digestKey] = stateDigest(f)
 	return f.Encode()
 }
 
 // stateDigest is that of a state file without the digest, as text.
-func stateDigest(f *safetensors.File) string {
+func stateDigest(f *adapterfile.TensorFile) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q\n", f.Metadata[stateKey])
 	for _, name := range slices.Sorted(maps.Keys(f.Tensors)) {
@@ -96,7 +96,7 @@ var errFormat = errors.New("train with the version that wrote it, or begin anew"
 
 // decodeState reads what encodeState wrote. Versions before this one wrote no digest.
 func decodeState(data []byte) (p position, s dora.Snapshot, err error) {
-	f, err := safetensors.Decode(data)
+	f, err := adapterfile.DecodeTensors(data)
 	if err != nil {
 		return p, s, err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora"
-	"github.com/spark-compile/spark-compile/internal/hostile"
 	"github.com/spark-compile/spark-compile/internal/memory"
+	"github.com/spark-compile/spark-compile/internal/testing/hostile"
 )
 
 // TestLastCheckpoint_WhatIsNoDamage is an error, so that training does not go on from an earlier update without a word.

@@ -16,13 +16,13 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/dora/collectives"
 	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/dora/loss"
-	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/memory"
-	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -88,7 +88,7 @@ func (r *run) prepare(ctx context.Context) error {
 	alike := maps.Clone(settings)
 	info := r.opt.Device.Info()
 	alike["device"] = fmt.Sprintf("%s (%s)", info.Name, info.Backend)
-	if err := ranks.Agree(ctx, r.group, alike); err != nil {
+	if err := collectives.Agree(ctx, r.group, alike); err != nil {
 		return err
 	}
 	return r.start(ctx, settings, state)
@@ -175,7 +175,7 @@ func (r *run) adopt() error {
 	}
 	all, err := strconv.Atoi(r.pos.Settings[batchSetting])
 	if err != nil || all%r.group.Size() != 0 {
-		return fmt.Errorf("--resume: the checkpoint is of %s with a batch of %s in all, which does not divide among %d", plural.Count(r.pos.Ranks, "rank"), r.pos.Settings[batchSetting], r.group.Size())
+		return fmt.Errorf("--resume: the checkpoint is of %s with a batch of %s in all, which does not divide among %d", console.Count(r.pos.Ranks, "rank"), r.pos.Settings[batchSetting], r.group.Size())
 	}
 	r.opt.BatchSize = all / r.group.Size()
 	if r.opt.BatchSize%r.opt.MicroBatch != 0 {
@@ -186,7 +186,7 @@ func (r *run) adopt() error {
 }
 
 // share gives all ranks the first one's bytes.
-func share(ctx context.Context, g ranks.Group, data []byte) ([]byte, error) {
+func share(ctx context.Context, g collectives.Group, data []byte) ([]byte, error) {
 	size := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
 	if err := g.Broadcast(ctx, size); err != nil {
 		return nil, err
@@ -307,12 +307,12 @@ func (r *run) openData(ctx context.Context, file *onnx.Model, digests map[string
 	}
 	all := r.opt.BatchSize * r.group.Size()
 	if r.each = r.training.Len() / all; r.each == 0 {
-		return fmt.Errorf("%s: %s to train on, and an update takes %d: give more data or a smaller --batch-size", r.opt.Data, plural.Count(r.training.Len(), "sample"), all)
+		return fmt.Errorf("%s: %s to train on, and an update takes %d: give more data or a smaller --batch-size", r.opt.Data, console.Count(r.training.Len(), "sample"), all)
 	}
 	r.schedule = schedule{r.opt.Schedule, r.opt.Rate, r.opt.Warmup, r.each * r.opt.Epochs}
 	r.every, r.evaluate = r.opt.CheckpointEvery, r.opt.EvaluateEvery
 	if r.schedule.warmup >= r.schedule.updates {
-		return fmt.Errorf("--warmup %d: there are %s in all", r.opt.Warmup, plural.Count(r.schedule.updates, "update"))
+		return fmt.Errorf("--warmup %d: there are %s in all", r.opt.Warmup, console.Count(r.schedule.updates, "update"))
 	}
 	return nil
 }

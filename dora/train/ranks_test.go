@@ -17,8 +17,8 @@ import (
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
-	"github.com/spark-compile/spark-compile/internal/localranks"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
+	"github.com/spark-compile/spark-compile/internal/testing/localranks"
 )
 
 // write tells ranks how to train, in the directory of opt.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/dora/dataset"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // rehearsed is the number of updates of a dry run.
@@ -23,9 +23,9 @@ func (r *run) rehearse(ctx context.Context) error {
 	if r.held != nil {
 		held = r.held.Len()
 	}
-	say("%s: %s to train on, %d to judge on", r.opt.Data, plural.Count(r.training.Len(), "sample"), held)
-	say("%s in %s; %s of %s an epoch, %d in all", plural.Count(r.adapter.Params(), "number"), plural.Count(len(r.adapter.Layers), "layer"),
-		plural.Count(r.each, "update"), plural.Count(r.opt.BatchSize*r.group.Size(), "sample"), r.each*r.opt.Epochs)
+	say("%s: %s to train on, %d to judge on", r.opt.Data, console.Count(r.training.Len(), "sample"), held)
+	say("%s in %s; %s of %s an epoch, %d in all", console.Count(r.adapter.Params(), "number"), console.Count(len(r.adapter.Layers), "layer"),
+		console.Count(r.each, "update"), console.Count(r.opt.BatchSize*r.group.Size(), "sample"), r.each*r.opt.Epochs)
 	say("%s", r.step.Explain())
 	order := dataset.Shard(dataset.Shuffle(r.opt.Seed, 0, r.training.Len()), r.opt.BatchSize, r.group.Rank(), r.group.Size())
 	lessons, stop := r.lessons(ctx, r.training, order, r.opt.BatchSize)

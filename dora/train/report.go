@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
-	"github.com/spark-compile/spark-compile/internal/plot"
+	"github.com/spark-compile/spark-compile/internal/report"
 )
 
 //go:embed report.html
@@ -80,12 +80,12 @@ func (r *run) report() error {
 
 // curves are those of the records: the loss on both sets, its terms, the learning rate and the gradient's norm, the speed.
 func curves(records []Record) []curve {
-	loss, smooth, held := plot.Series{Name: "training"}, plot.Series{Name: "smoothed"}, plot.Series{Name: "validation"}
-	rate, norm, speed, waited := plot.Series{Name: "learning rate"}, plot.Series{Name: "norm"}, plot.Series{Name: "samples/s"}, plot.Series{Name: "% waiting"}
-	terms := map[string]*plot.Series{}
+	loss, smooth, held := report.Series{Name: "training"}, report.Series{Name: "smoothed"}, report.Series{Name: "validation"}
+	rate, norm, speed, waited := report.Series{Name: "learning rate"}, report.Series{Name: "norm"}, report.Series{Name: "samples/s"}, report.Series{Name: "% waiting"}
+	terms := map[string]*report.Series{}
 	var w watch
 	positive := true
-	add := func(s *plot.Series, r Record, y float64) { s.X, s.Y = append(s.X, float64(r.Update)), append(s.Y, y) }
+	add := func(s *report.Series, r Record, y float64) { s.X, s.Y = append(s.X, float64(r.Update)), append(s.Y, y) }
 	for _, r := range records {
 		if r.Validation != nil {
 			add(&held, r, r.Validation.Loss)
@@ -106,23 +106,23 @@ func curves(records []Record) []curve {
 		add(&waited, r, 100*r.Waited)
 		for name, x := range r.Terms {
 			if terms[name] == nil {
-				terms[name] = &plot.Series{Name: name}
+				terms[name] = &report.Series{Name: name}
 			}
 			add(terms[name], r, x)
 		}
 	}
-	out := []curve{{"Loss", plot.Curves("loss", "update", "loss", []plot.Series{loss, smooth, held}, positive, number)}}
+	out := []curve{{"Loss", report.Curves("loss", "update", "loss", []report.Series{loss, smooth, held}, positive, number)}}
 	if len(terms) > 1 {
-		var list []plot.Series
+		var list []report.Series
 		all := true
 		for _, name := range slices.Sorted(maps.Keys(terms)) {
 			list = append(list, *terms[name])
 			all = all && slices.Min(terms[name].Y) > 0
 		}
-		out = append(out, curve{"Terms of the loss", plot.Curves("terms", "update", "term", list, all, number)})
+		out = append(out, curve{"Terms of the loss", report.Curves("terms", "update", "term", list, all, number)})
 	}
-	return append(out, curve{"Learning rate", plot.Curves("learning rate", "update", "rate", []plot.Series{rate}, false, number)},
-		curve{"Norm of the gradient", plot.Curves("norm", "update", "norm", []plot.Series{norm}, true, number)},
-		curve{"Speed", plot.Curves("speed", "update", "samples/s", []plot.Series{speed}, false, number)},
-		curve{"Share of the time without data", plot.Curves("waiting", "update", "%", []plot.Series{waited}, false, number)})
+	return append(out, curve{"Learning rate", report.Curves("learning rate", "update", "rate", []report.Series{rate}, false, number)},
+		curve{"Norm of the gradient", report.Curves("norm", "update", "norm", []report.Series{norm}, true, number)},
+		curve{"Speed", report.Curves("speed", "update", "samples/s", []report.Series{speed}, false, number)},
+		curve{"Share of the time without data", report.Curves("waiting", "update", "%", []report.Series{waited}, false, number)})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/dora/collectives"
 	"github.com/spark-compile/spark-compile/dora/dataset"
-	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -24,7 +24,7 @@ import (
 // run is a training.
 type run struct {
 	opt   Options
-	group ranks.Group
+	group collectives.Group
 
 	model   *dora.Model
 	adapter *dora.Adapter
@@ -65,7 +65,7 @@ type Result struct {
 
 // Run trains. When the context ends it finishes the update, writes a checkpoint and returns ErrInterrupted. Every rank of the group calls
 // it with the same options; rank 0 writes.
-func Run(ctx context.Context, opt Options, group ranks.Group) (result Result, err error) {
+func Run(ctx context.Context, opt Options, group collectives.Group) (result Result, err error) {
 	r := &run{opt: opt, group: group}
 	r.opt.defaults()
 	if err := r.opt.check(); err != nil {

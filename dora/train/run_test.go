@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora"
+	"github.com/spark-compile/spark-compile/dora/collectives"
 	"github.com/spark-compile/spark-compile/dora/dataset"
-	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
@@ -102,9 +102,9 @@ func lessonsOf(t *testing.T, count int) Options {
 }
 
 // alone is a group of one.
-func alone(t *testing.T) ranks.Group {
+func alone(t *testing.T) collectives.Group {
 	t.Helper()
-	g, err := ranks.Join(context.Background(), ranks.Options{})
+	g, err := collectives.Join(context.Background(), collectives.Options{})
 	require.NoError(t, err)
 	return g
 }
@@ -245,7 +245,7 @@ func trainAsRank() (err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	g, err := ranks.Join(ctx, ranks.Options{})
+	g, err := collectives.Join(ctx, collectives.Options{})
 	if err != nil {
 		return err
 	}

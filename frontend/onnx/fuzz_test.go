@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
-	"github.com/spark-compile/spark-compile/internal/hostile"
+	"github.com/spark-compile/spark-compile/internal/testing/hostile"
 )
 
 // FuzzDecode: whatever the bytes, decoding ends, in an error of our own type or in a model whose parts can all be read

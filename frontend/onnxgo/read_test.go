@@ -11,7 +11,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
-	"github.com/spark-compile/spark-compile/internal/nodecases"
+	"github.com/spark-compile/spark-compile/internal/backendtest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -125,8 +125,8 @@ func TestTopologyOfGeneratedModels(t *testing.T) {
 
 // The onnx package's operator cases: all that are within the opsets that frontend/onnx reads.
 func TestTopologyOfOperatorCases(t *testing.T) {
-	dir, err := nodecases.Written("../..", "nodecases")
-	if errors.Is(err, nodecases.ErrNoPython) {
+	dir, err := backendtest.Written("../..", "nodecases")
+	if errors.Is(err, backendtest.ErrNoPython) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal"
-	"github.com/spark-compile/spark-compile/internal/fakecuda"
-	"github.com/spark-compile/spark-compile/internal/home"
+	"github.com/spark-compile/spark-compile/hal/placement"
+	"github.com/spark-compile/spark-compile/internal/testing/fakecuda"
 )
 
 // buildFake builds the stand-in driver once a test run.
@@ -318,7 +318,7 @@ func TestADeviceRemembersWhereWeightsLieBest(t *testing.T) {
 	d, host := again(true)
 	_, known := d.Home()
 	require.False(t, known || host)
-	h := home.Home{Cached: home.Times{Bytes: 1, DeviceUS: 2, HostUS: 1}, Memory: home.Times{Bytes: 1, DeviceUS: 2, HostUS: 2}}
+	h := placement.Placement{Cached: placement.Times{Bytes: 1, DeviceUS: 2, HostUS: 1}, Memory: placement.Times{Bytes: 1, DeviceUS: 2, HostUS: 2}}
 	h.Decide()
 	require.True(t, h.Host)
 	require.NoError(t, d.KeepHome(h))

@@ -12,7 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/spark-compile/spark-compile/hal"
-	"github.com/spark-compile/spark-compile/internal/home"
+	"github.com/spark-compile/spark-compile/hal/placement"
 )
 
 // Device is one GPU with its primary context.
@@ -72,15 +72,15 @@ func Open(opt Options) (*Device, error) {
 }
 
 // Home is where weights lie best on the device, if its memory is the host's and that was measured.
-func (d *Device) Home() (h home.Home, ok bool) {
+func (d *Device) Home() (h placement.Placement, ok bool) {
 	if d.homes == "" || d.shared.kind == copied {
 		return h, false
 	}
-	return home.Read(d.homes, d.info.Name, d.cache.driver)
+	return placement.Load(d.homes, d.info.Name, d.cache.driver)
 }
 
 // KeepHome keeps where weights lie best on the device, for those that are opened from now on.
-func (d *Device) KeepHome(h home.Home) error {
+func (d *Device) KeepHome(h placement.Placement) error {
 	if d.homes == "" {
 		return nil
 	}

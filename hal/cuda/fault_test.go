@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal"
-	"github.com/spark-compile/spark-compile/internal/fakecuda"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fakecuda"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // entryPoints are the names of the driver's calls in messages: the exported symbols without their versions.

@@ -13,7 +13,7 @@ type Options struct {
 	Library string // "" for libcuda.so.1
 	Ordinal int
 	Cache   string // directory for what the driver compiles from PTX; "" for none
-	Homes   string // directory of what was measured of devices (internal/home); "" for none
+	Homes   string // directory of what was measured of devices (hal/placement); "" for none
 	// Switches turns mechanisms off. Without the carve-out the driver chooses how much of an SM's L1 is shared memory; by default it is
 	// all of it for every kernel.
 	Switches hal.Switches

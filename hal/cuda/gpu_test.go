@@ -20,7 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// The tests of this file need a GPU and are skipped without one, unless SPARK_DEVICE asks for it as the bundle's script does. What instructions compute is internal/gputest's matter;
+// The tests of this file need a GPU and are skipped without one, unless SPARK_DEVICE asks for it as the bundle's script does. What instructions compute is internal/testing/gputest's matter;
 // here it is memory, modules, launches and graphs, as the real driver has them.
 
 func openGPU(t *testing.T) *Device {

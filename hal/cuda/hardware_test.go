@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal"
-	"github.com/spark-compile/spark-compile/internal/fakecuda"
+	"github.com/spark-compile/spark-compile/internal/testing/fakecuda"
 )
 
 // chain captures n kernels, each of which may begin before the one in front of it has ended.

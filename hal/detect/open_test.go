@@ -14,7 +14,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/config"
-	"github.com/spark-compile/spark-compile/internal/fakecuda"
+	"github.com/spark-compile/spark-compile/internal/testing/fakecuda"
 )
 
 // options has an environment of its own: pairs NAME=value.

@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/ptxrand"
+	"github.com/spark-compile/spark-compile/internal/testing/ptxrand"
 )
 
 const integerMMA = "mma.sync.aligned.m16n8k32.row.col."

@@ -17,7 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/ptxrand"
+	"github.com/spark-compile/spark-compile/internal/testing/ptxrand"
 )
 
 // engines are those of this machine that use native code.

@@ -1,5 +1,5 @@
-// Package adapterfile reads and writes adapters of a model's layers as safetensors files, whose tensors are called as PEFT calls
-// them. It knows of a model only which layers take adapters, so that programs load adapters without a compiler.
+// Package adapterfile reads and writes adapters as safetensors files with PEFT's tensor names. It knows only which layers of a model take
+// adapters, so programs load adapters without a compiler.
 package adapterfile
 
 import (
@@ -17,7 +17,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/safetensors"
 )
 
 // Kind is what an adapter of a layer trains.
@@ -140,7 +139,7 @@ func (p *Part) Shapes(l *Layer) (a, b, m []int) {
 
 // Encode writes the adapter as a safetensors file: the same adapter gives the same bytes.
 func (a *File) Encode() ([]byte, error) {
-	f := &safetensors.File{Tensors: map[string]safetensors.Tensor{}, Metadata: map[string]string{keyFormat: "pt", KeyBase: a.Base}}
+	f := &TensorFile{Tensors: map[string]Tensor{}, Metadata: map[string]string{keyFormat: "pt", KeyBase: a.Base}}
 	if a.FullNorm {
 		f.Metadata[keyFull] = "true"
 	}
@@ -166,7 +165,7 @@ func (a *File) Encode() ([]byte, error) {
 			for _, x := range t.data {
 				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
 			}
-			f.Tensors[Prefix+l.Module+t.suffix] = safetensors.Tensor{DType: "F32", Shape: t.shape, Data: data}
+			f.Tensors[Prefix+l.Module+t.suffix] = Tensor{DType: "F32", Shape: t.shape, Data: data}
 		}
 	}
 	text, err := json.Marshal(settings)
@@ -199,7 +198,7 @@ func (a *File) Save(path string) error {
 // Read reads an adapter of the model: our file, or PEFT's with its adapter_config.json beside it. An adapter of another base, a
 // tensor that the model has no layer for, one of another shape, and numbers that are not finite are errors.
 func Read(path string, m Model) (*File, error) {
-	f, err := safetensors.Read(path)
+	f, err := ReadTensors(path)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +209,7 @@ func Read(path string, m Model) (*File, error) {
 	return a, nil
 }
 
-func decode(f *safetensors.File, path string, m Model) (*File, error) {
+func decode(f *TensorFile, path string, m Model) (*File, error) {
 	a := &File{Base: m.Base, Labels: map[string]string{}, FullNorm: f.Metadata[keyFull] == "true"}
 	for k, v := range f.Metadata {
 		if label, ok := strings.CutPrefix(k, KeyLabel); ok {
@@ -347,7 +346,7 @@ func (l *Entry) has(suffix string) bool {
 }
 
 // take converts a tensor of the layer.
-func (l *Entry) take(suffix string, t safetensors.Tensor) error {
+func (l *Entry) take(suffix string, t Tensor) error {
 	to, want := l.part(suffix)
 	if l.Kind == Magnitude && want[0] == 0 || !slices.Equal(t.Shape, want) && !(to == &l.M && slices.Equal(t.Shape, []int{l.Out})) {
 		return fmt.Errorf("shape %v, layer %q of kind %s and rank %d wants %v", t.Shape, l.Module, l.Kind, l.Rank, want)
@@ -367,7 +366,7 @@ func (l *Entry) take(suffix string, t safetensors.Tensor) error {
 }
 
 // Floats are a tensor's elements.
-func Floats(t safetensors.Tensor) ([]float64, error) {
+func Floats(t Tensor) ([]float64, error) {
 	switch t.DType {
 	case "F16", "BF16", "F32", "F64":
 		return npy.Float64s(strings.ToLower(t.DType), t.Data)

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/memory"
-	"github.com/spark-compile/spark-compile/internal/safetensors"
 )
 
 // config is PEFT's adapter_config.json, the part that says what its tensors mean.
@@ -220,7 +219,7 @@ func (c *config) check() error {
 }
 
 // layer fills in what PEFT's settings say of a layer.
-func (c *config) layer(l *Entry, tensors map[string]safetensors.Tensor) (err error) {
+func (c *config) layer(l *Entry, tensors map[string]Tensor) (err error) {
 	l.Kind, l.RS = LoRA, c.RS
 	if c.DoRA {
 		l.Kind = DoRA

@@ -10,8 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/spark-compile/spark-compile/internal/safetensors"
 )
 
 // TestPatterns_FirstMatchInFileOrder: cases follow get_pattern_key of PEFT.
@@ -57,7 +55,7 @@ func layers(modules ...string) Model {
 	return m
 }
 
-func f32Tensor(shape ...int) safetensors.Tensor {
+func f32Tensor(shape ...int) Tensor {
 	n := 1
 	for _, d := range shape {
 		n *= d
@@ -66,23 +64,23 @@ func f32Tensor(shape ...int) safetensors.Tensor {
 	for i := range n {
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(i)))
 	}
-	return safetensors.Tensor{DType: "F32", Shape: shape, Data: data}
+	return Tensor{DType: "F32", Shape: shape, Data: data}
 }
 
 // peftFolder writes tensors and settings as PEFT does, and returns the path of the tensors.
-func peftFolder(t *testing.T, settings string, tensors map[string]safetensors.Tensor) string {
+func peftFolder(t *testing.T, settings string, tensors map[string]Tensor) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, PEFTFile), []byte(settings), 0o666))
 	path := filepath.Join(dir, peftModel)
-	require.NoError(t, (&safetensors.File{Tensors: tensors}).Write(path))
+	require.NoError(t, (&TensorFile{Tensors: tensors}).Write(path))
 	return path
 }
 
 func TestRead_PEFTPatterns(t *testing.T) {
 	path := peftFolder(t, `{"peft_type": "LORA", "r": 4, "lora_alpha": 8,
 		"rank_pattern": {"fc[2]": 2}, "alpha_pattern": {"fc1": 4, "net.fc1": 16, "fc.": 32}}`,
-		map[string]safetensors.Tensor{
+		map[string]Tensor{
 			Prefix + "net.fc1.lora_A.weight": f32Tensor(4, 8), Prefix + "net.fc1.lora_B.weight": f32Tensor(8, 4),
 			Prefix + "net.fc2.lora_A.weight": f32Tensor(2, 8), Prefix + "net.fc2.lora_B.weight": f32Tensor(8, 2),
 		})
@@ -107,7 +105,7 @@ func TestSave_PEFTPatternsMatchTheirLayersOnly(t *testing.T) {
 	m.Layers[0], m.Layers[2] = m.Layers[2], m.Layers[0]
 	path := filepath.Join(t.TempDir(), peftModel)
 	require.NoError(t, a.Save(path))
-	f, err := safetensors.Read(path)
+	f, err := ReadTensors(path)
 	require.NoError(t, err)
 	f.Metadata = nil
 	require.NoError(t, f.Write(path))
@@ -119,7 +117,7 @@ func TestSave_PEFTPatternsMatchTheirLayersOnly(t *testing.T) {
 // A model's state has the adapter's name in the names of tensors, which PEFT removes from files.
 func TestRead_TensorsWithAdapterName(t *testing.T) {
 	settings := `{"peft_type": "LORA", "r": 2, "lora_alpha": 8, "use_dora": true}`
-	tensors := map[string]safetensors.Tensor{
+	tensors := map[string]Tensor{
 		Prefix + "fc.lora_A.default.weight":                f32Tensor(2, 8),
 		Prefix + "fc.lora_B.default.weight":                f32Tensor(8, 2),
 		Prefix + "fc.lora_magnitude_vector.default.weight": f32Tensor(8),
@@ -141,7 +139,7 @@ func TestRead_TensorsWithAdapterName(t *testing.T) {
 }
 
 func TestRead_PEFTSettingsThatChangeTheLayerAreRefused(t *testing.T) {
-	tensors := map[string]safetensors.Tensor{
+	tensors := map[string]Tensor{
 		Prefix + "fc.lora_A.weight": f32Tensor(2, 8), Prefix + "fc.lora_B.weight": f32Tensor(8, 2),
 	}
 	const merge = mergeInPEFT
@@ -196,7 +194,7 @@ func TestRead_PEFTTensorsOfOtherKindsAreRefused(t *testing.T) {
 		"embed.token_adapter.trainable_tokens_delta": "trainable_token_indices trained rows of an embedding",
 		"fc.lora_diag":                               "want names ending in .lora_A.weight",
 	} {
-		path := peftFolder(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 8}`, map[string]safetensors.Tensor{
+		path := peftFolder(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 8}`, map[string]Tensor{
 			Prefix + "fc.lora_A.weight": f32Tensor(2, 8), Prefix + "fc.lora_B.weight": f32Tensor(8, 2),
 			Prefix + name: f32Tensor(8),
 		})
@@ -211,7 +209,7 @@ func TestRead_PEFTTensorsOfOtherKindsAreRefused(t *testing.T) {
 func TestPEFT_LayersThatItHasOtherwiseAreRefused(t *testing.T) {
 	m := layers("conv", "fc", "norm")
 	m.Layers[0].Group, m.Layers[0].Row, m.Layers[0].Taps = 2, 4*9, []int{3, 3}
-	grouped := map[string]safetensors.Tensor{
+	grouped := map[string]Tensor{
 		Prefix + "conv.lora_A.weight": f32Tensor(2, 8, 3, 3), Prefix + "conv.lora_B.weight": f32Tensor(8, 1, 1, 1),
 	}
 	const settings = `{"peft_type": "LORA", "r": 2, "lora_alpha": 8}`

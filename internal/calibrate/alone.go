@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -28,7 +28,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 	if !missing {
 		return out, nil
 	}
-	c.progress.Begin(c.Work().Alone, "measuring the sensitivity of %s", plural.Count(len(sites), "layer"))
+	c.progress.Begin(c.Work().Alone, "measuring the sensitivity of %s", console.Count(len(sites), "layer"))
 	if err := c.evaluator.Keep(true); err != nil {
 		return nil, err
 	}

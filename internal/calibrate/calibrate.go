@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/blas"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -18,7 +18,7 @@ type Calibration struct {
 	storage   *passes.Storage
 	readers   map[string][]string // all layers that read the activations of a layer, where these can be stored in blocks, by site name
 	found     *findings
-	progress  *progress.Meter
+	progress  *console.Meter
 	memory    *exactRun
 	room      *Room
 	several   bool                   // findings are kept: fits may follow each other, or a file is to hold them
@@ -62,7 +62,7 @@ func (c *Calibration) multiplies(v *ir.Value) bool {
 
 // New prepares a calibration of a graph for a precision, on inputs and on perturbed ones that it makes of them. Neither may
 // change afterwards.
-func New(g *ir.Graph, precision string, inputs []map[string]*ir.Array, e Evaluator, m *progress.Meter) (*Calibration, error) {
+func New(g *ir.Graph, precision string, inputs []map[string]*ir.Array, e Evaluator, m *console.Meter) (*Calibration, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("no calibration inputs: give --calibrate at least one .npz file")
 	}
@@ -134,7 +134,7 @@ func (c *Calibration) Sites() []passes.Site { return passes.Sites(c.walk.g) }
 func distance(got, want []*ir.Tensor) float64 {
 	squares := make([][2]float64, len(want)) // of each tensor: of differences, and of what is wanted
 	each(len(want), func(at int) {
-		squares[at][0], squares[at][1] = linear.Squares(floats(got[at]), floats(want[at]))
+		squares[at][0], squares[at][1] = blas.Squares(floats(got[at]), floats(want[at]))
 	})
 	var d, n float64
 	for _, s := range squares {

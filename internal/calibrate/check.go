@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -120,7 +120,7 @@ func (c *Calibration) checkFit(n *names, s savedFit) error {
 		}
 	}
 	if biased != 0 && biased != len(s.Layers) {
-		return fmt.Errorf("corrections of means: %d of the %s of a fit have some", biased, plural.Count(len(s.Layers), "layer"))
+		return fmt.Errorf("corrections of means: %d of the %s of a fit have some", biased, console.Count(len(s.Layers), "layer"))
 	}
 	return c.checkScales(n, a, s.Scales)
 }

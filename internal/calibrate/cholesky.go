@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 )
 
 // factored is a symmetric positive definite matrix H as two triangles.
@@ -88,8 +88,8 @@ func substitute(l, x *matrix, lo, hi, p, end int) {
 		return
 	}
 	size := end - p
-	inverse, out := linear.Pack(linear.Rows32{F: l.inverse(p, end).a, Stride: size, Count: size}, size), make([]float32, (hi-lo)*size)
-	linear.Products(out, size, linear.Rows32{F: x.a[lo*x.cols+p:], Stride: x.cols, Count: hi - lo}, inverse)
+	inverse, out := blas.Pack(blas.Rows32{F: l.inverse(p, end).a, Stride: size, Count: size}, size), make([]float32, (hi-lo)*size)
+	blas.Products(out, size, blas.Rows32{F: x.a[lo*x.cols+p:], Stride: x.cols, Count: hi - lo}, inverse)
 	for i := lo; i < hi; i++ {
 		copy(x.row(i)[p:end], out[(i-lo)*size:])
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -36,10 +36,10 @@ func Doubts(g *ir.Graph, inputs []map[string]*ir.Array, files []string) (out []s
 			}
 		}
 		if 2*len(constant) > len(inputs) {
-			say("input %s is one constant number in %d of %s (%s first): little that depends on it is exercised", v.Name, len(constant), plural.Count(len(inputs), "calibration input"), files[constant[0]])
+			say("input %s is one constant number in %d of %s (%s first): little that depends on it is exercised", v.Name, len(constant), console.Count(len(inputs), "calibration input"), files[constant[0]])
 		}
 		if len(saturated) > 0 {
-			say("input %s is saturated in %d of %s: up to %.0f %% of its numbers are its least or greatest (%s first); scales and weights fit such images, and perhaps no others", v.Name, len(saturated), plural.Count(len(inputs), "calibration input"), 100*most, files[saturated[0]])
+			say("input %s is saturated in %d of %s: up to %.0f %% of its numbers are its least or greatest (%s first); scales and weights fit such images, and perhaps no others", v.Name, len(saturated), console.Count(len(inputs), "calibration input"), 100*most, files[saturated[0]])
 		}
 	}
 	return out

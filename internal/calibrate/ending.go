@@ -3,7 +3,7 @@ package calibrate
 import (
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -67,7 +67,7 @@ func repeats(shape, to []int) bool {
 func (e ending) of(xs []float32, n *ir.Node, operands []*ir.Tensor) {
 	for _, op := range e {
 		if op.relu {
-			linear.Positive(xs, xs)
+			blas.Positive(xs, xs)
 			continue
 		}
 		t := n.Inputs[op.add].Const
@@ -80,7 +80,7 @@ func (e ending) of(xs []float32, n *ir.Node, operands []*ir.Tensor) {
 		}
 		size, part := len(xs)/parts, len(with)/parts
 		for i := 0; i < len(xs); i += part {
-			linear.Axpy(1, with[i/size*part:][:part], xs[i:])
+			blas.Axpy(1, with[i/size*part:][:part], xs[i:])
 		}
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/blas"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -34,7 +34,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	now := newFound(a)
 	defer c.room.leave()
 	work, done := c.Work(), 0.0
-	c.progress.Begin(work.Fit, "fitting %s to %s", plural.Count(len(w.steps), "region"), plural.Count(w.inputs, "input"))
+	c.progress.Begin(work.Fit, "fitting %s to %s", console.Count(len(w.steps), "region"), console.Count(w.inputs, "input"))
 	for i, s := range w.steps {
 		var hatOut [][]*ir.Tensor
 		exactOut, err := c.exactStep(ctx, i, w.inputs, exact, func(acc []*ir.Tensor) (err error) {
@@ -178,7 +178,7 @@ func shift(exact, hat []*ir.Tensor, axis int, stacked bool) []float64 {
 		size := len(want) / members
 		if inner == 1 {
 			for m := range members {
-				linear.ColumnDifferences(one[m*channels:][:channels], want[m*size:][:size], got[m*size:][:size])
+				blas.ColumnDifferences(one[m*channels:][:channels], want[m*size:][:size], got[m*size:][:size])
 			}
 		}
 		for p := 0; inner > 1 && p < len(want); p += channels * inner { // all channels at one position
@@ -232,7 +232,7 @@ func move(a *ir.Tensor, by []float64, axis int, stacked bool) {
 	for p := 0; p < len(xs); p += channels * inner { // all channels at one position
 		of := add[p/size*channels:][:channels]
 		if inner == 1 {
-			linear.Axpy(1, of, xs[p:][:channels])
+			blas.Axpy(1, of, xs[p:][:channels])
 			continue
 		}
 		for k, x := range of {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -28,7 +28,7 @@ func (m *matrix) set(i, j int, x float64) { m.a[i*m.cols+j] = float32(x) }
 const chunk = 384
 
 // panels are packed rows whose memory is used again.
-var panels = sync.Pool{New: func() any { return &linear.Panels{} }}
+var panels = sync.Pool{New: func() any { return &blas.Panels{} }}
 
 // addDots adds factor·(row i of a)·(row j of b), over columns lo to hi of both, to element (i, at+j) of c, for the rows
 // a0 ≤ i < a1 of a and b0 ≤ j < b1 of b, with c's rows numbered as a's.
@@ -36,15 +36,15 @@ func addDots(c *matrix, at int, factor float64, a *matrix, a0, a1 int, b *matrix
 	if a0 == a1 || b0 == b1 {
 		return
 	}
-	sums, packed := scratch((a1-a0)*(b1-b0)), panels.Get().(*linear.Panels)
+	sums, packed := scratch((a1-a0)*(b1-b0)), panels.Get().(*blas.Panels)
 	defer free(sums)
 	defer panels.Put(packed)
 	for ; lo < hi; lo += chunk {
-		left, right := linear.Rows32{F: a.a[a0*a.cols+lo:], Stride: a.cols, Count: a1 - a0}, linear.Rows32{F: b.a[b0*b.cols+lo:], Stride: b.cols, Count: b1 - b0}
+		left, right := blas.Rows32{F: a.a[a0*a.cols+lo:], Stride: a.cols, Count: a1 - a0}, blas.Rows32{F: b.a[b0*b.cols+lo:], Stride: b.cols, Count: b1 - b0}
 		packed.Pack(right, min(chunk, hi-lo))
-		linear.Products(sums, b1-b0, left, packed)
+		blas.Products(sums, b1-b0, left, packed)
 		for i := a0; i < a1; i++ {
-			linear.Axpy(float32(factor), sums[(i-a0)*(b1-b0):][:b1-b0], c.row(i)[at:])
+			blas.Axpy(float32(factor), sums[(i-a0)*(b1-b0):][:b1-b0], c.row(i)[at:])
 		}
 	}
 }

@@ -1,7 +1,7 @@
 package calibrate
 
 import (
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -40,9 +40,9 @@ func (s *images) reach(dim, outputs int) int {
 func (s *images) room() int { return s.reach(1, s.columns) }
 
 // patches are those of some lines of the output, of the first group: those of the others begin further behind. The memory is scratch.
-func (s *images) patches(image []float32, first, lines int) linear.Scattered {
+func (s *images) patches(image []float32, first, lines int) blas.Scattered {
 	room, height := s.room()*s.channels, s.reach(0, lines)
-	out := linear.Scattered{F: scratch(height * room), Offsets: s.offsets, Starts: make([]int32, 0, lines*s.columns)}
+	out := blas.Scattered{F: scratch(height * room), Offsets: s.offsets, Starts: make([]int32, 0, lines*s.columns)}
 	left := s.pad[1] * s.channels
 	for i := range height {
 		to := out.F[i*room:][:room]

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -59,7 +59,7 @@ func (c *Calibration) prices(ctx context.Context, trial Trial, smaller bool, sit
 	if smaller || places < 2 {
 		return out, nil
 	}
-	c.progress.Begin(c.Work().Prices, "predicting the times of layers in %s", plural.Count(places, "format"))
+	c.progress.Begin(c.Work().Prices, "predicting the times of layers in %s", console.Count(places, "format"))
 	for k := range places {
 		a := Assignment{}
 		for i := range sites {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -74,9 +74,9 @@ func (p *product) of(ctx context.Context, inputs []*ir.Tensor, weights *ir.Tenso
 }
 
 // pack packs the weights of every member and group.
-func (p *product) pack(weights *ir.Tensor) []*linear.Panels {
+func (p *product) pack(weights *ir.Tensor) []*blas.Panels {
 	s, w := p.site, runtime.View[float32](weights.Dense())
-	out := make([]*linear.Panels, s.Members*p.groups)
+	out := make([]*blas.Panels, s.Members*p.groups)
 	count := s.N / p.groups
 	each(len(out), func(i int) {
 		rows := make([]float32, count*s.K)
@@ -85,7 +85,7 @@ func (p *product) pack(weights *ir.Tensor) []*linear.Panels {
 				rows[n*s.K+k] = w[s.At(i/p.groups, i%p.groups*count+n, k)]
 			}
 		}
-		out[i] = linear.Pack(linear.Rows32{F: rows, Stride: s.K, Count: count}, s.K)
+		out[i] = blas.Pack(blas.Rows32{F: rows, Stride: s.K, Count: count}, s.K)
 		if p.bias != nil {
 			out[i].Bias(p.bias[i*count:])
 		}
@@ -94,11 +94,11 @@ func (p *product) pack(weights *ir.Tensor) []*linear.Panels {
 }
 
 // block computes all channels of some positions of an image of a member.
-func (p *product) block(out, in []float32, panels []*linear.Panels, member, image, first, count int) {
+func (p *product) block(out, in []float32, panels []*blas.Panels, member, image, first, count int) {
 	s := p.site
 	if p.inPlace {
 		at := member*p.positions + first
-		linear.Products(out[at*s.N:][:count*s.N], s.N, linear.Rows32{F: in[member*p.apart+first*s.K:], Stride: s.K, Count: count}, panels[0])
+		blas.Products(out[at*s.N:][:count*s.N], s.N, blas.Rows32{F: in[member*p.apart+first*s.K:], Stride: s.K, Count: count}, panels[0])
 		return
 	}
 	x := p.images
@@ -106,7 +106,7 @@ func (p *product) block(out, in []float32, panels []*linear.Panels, member, imag
 	rows := x.patches(in[member*p.apart+image*x.height*x.width*x.channels:], first/x.columns, count/x.columns)
 	defer free(rows.F)
 	for g := range p.groups {
-		linear.ProductsOf(to[g*s.N/p.groups:], s.N, rows, panels[g])
+		blas.ProductsOf(to[g*s.N/p.groups:], s.N, rows, panels[g])
 		rows.F = rows.F[x.each:]
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/blas"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -25,7 +25,7 @@ func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (
 	hat, now := w.lane(w.inputs), newFound(st.formats)
 	defer c.room.leave()
 	work, done := c.Work().Fit, 0.0
-	c.progress.Begin(work/2, "fitting %s again", plural.Count(len(w.steps), "region"))
+	c.progress.Begin(work/2, "fitting %s again", console.Count(len(w.steps), "region"))
 	for i, s := range w.steps {
 		var outs [][]*ir.Tensor
 		var err error
@@ -145,7 +145,7 @@ func meansOf(list []*ir.Tensor, axis int, stacked bool) [][]float32 {
 		size := len(xs) / members
 		if inner == 1 {
 			for m := range members {
-				linear.ColumnSums(sums[m*channels:][:channels], xs[m*size:][:size])
+				blas.ColumnSums(sums[m*channels:][:channels], xs[m*size:][:size])
 			}
 		}
 		for p := 0; inner > 1 && p < len(xs); p += channels * inner { // all channels at one position

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
@@ -354,7 +354,7 @@ func feedback(ctx context.Context, w *matrix, grids []*grid, o *objective, t *ma
 		inverse[j] = 1 / (o.ordered.at(j, j) + added)
 	}
 	for i, g := range grids {
-		linear.Axpy(float32(added), e.row(i), slope.row(i))
+		blas.Axpy(float32(added), e.row(i), slope.row(i))
 		improve(w.row(i), q.row(i), slope.row(i), g, o, added, inverse)
 	}
 	misses := make([]float64, w.rows)
@@ -388,7 +388,7 @@ func improve(w, q, slope []float32, g *grid, o *objective, added float64, invers
 				continue
 			}
 			q[k] = float32(to)
-			linear.Axpy(float32(step), o.ordered.row(j), slope)
+			blas.Axpy(float32(step), o.ordered.row(j), slope)
 			slope[j] += float32(step * added)
 			moved = true
 		}

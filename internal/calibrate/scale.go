@@ -3,7 +3,7 @@ package calibrate
 import (
 	"math"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -123,7 +123,7 @@ func roundingError(xs []float64, f precision.Operand, scale float64) float64 {
 
 // greatestFloat is the greatest magnitude of finite numbers.
 func greatestFloat(xs []float32) float64 {
-	return float64(math.Float32frombits(linear.Magnitude(xs)))
+	return float64(math.Float32frombits(blas.Magnitude(xs)))
 }
 
 // stored is a tensor after a kernel has stored and loaded it.
@@ -145,7 +145,7 @@ func store(xs []float32, f precision.Operand, scale float64) {
 	}
 	inverse, by := float32(1/scale), float32(scale)
 	if f.Max() < 1e6 { // else the sum that rounds has no place in f32
-		r := linear.NewRounding(f.Mantissa, 1-f.Bias, f.Max(), scale)
+		r := blas.NewRounding(f.Mantissa, 1-f.Bias, f.Max(), scale)
 		spread(len(xs), func(lo, hi int) {
 			if f.Twice {
 				r.Requantise2(xs[lo:hi])

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -291,7 +291,7 @@ func (s *search) along(ctx context.Context, p *path, misses int) error {
 		if try%3 == 2 { // errors alone may mislead
 			at = (miss + meet + 1) / 2
 		}
-		s.progress.Begin(0, "compiling with %d of %s to wider formats", at, plural.Count(len(p.steps), "step"))
+		s.progress.Begin(0, "compiling with %d of %s to wider formats", at, console.Count(len(p.steps), "step"))
 		f := s.assemble(p.after(at))
 		if f == nil { // another reader of the activations stays in a format that no fit has seen
 			miss = at

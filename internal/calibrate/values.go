@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -30,7 +30,7 @@ func finite(t *ir.Tensor) (float64, bool) {
 	}
 	if t.DType == ir.Float32 {
 		xs := floats(t)
-		if linear.Magnitude(xs) < infinite {
+		if blas.Magnitude(xs) < infinite {
 			return 0, true
 		}
 		at := slices.IndexFunc(xs, func(x float32) bool { return math.Float32bits(x)&^(1<<31) >= infinite })

@@ -27,10 +27,10 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/printable"
-	"github.com/spark-compile/spark-compile/internal/progress"
+
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -96,7 +96,7 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	case errors.As(err, &bug):
 		code, err = Bug, bug.report(name, args)
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", name, printable.Lines(withoutCall(err)))
+	fmt.Fprintf(stderr, "%s: %s\n", name, console.EscapeLines(withoutCall(err)))
 	return code
 }
 
@@ -363,20 +363,20 @@ func (s Shapes) Decode(ctx *kong.DecodeContext) error {
 // Progress shows how far long work has come, on a terminal in one line with the time left, elsewhere by a line for every
 // phase that takes long. clear takes the line away, before something else is printed. With quiet nothing is shown, and tell is
 // nil.
-func Progress(stderr io.Writer, quiet bool) (tell func(progress.Event), clear func()) {
+func Progress(stderr io.Writer, quiet bool) (tell func(console.Event), clear func()) {
 	if quiet {
 		return nil, func() {}
 	}
-	if w, ok := stderr.(printable.Writer); ok {
+	if w, ok := stderr.(console.EscapeWriter); ok {
 		stderr = w.Writer
 	}
 	if f, ok := stderr.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			line := progress.NewLine(f, func() int { return columns(f) }, time.Now)
+			line := console.NewLine(f, func() int { return columns(f) }, time.Now)
 			return line.Tell, line.Clear
 		}
 	}
-	return progress.Lines(stderr), func() {}
+	return console.Lines(stderr), func() {}
 }
 
 // columns is the width of a terminal; 0: not known.

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -54,7 +54,7 @@ func RoundBase(ctx context.Context, g *ir.Graph, name string, inputs []map[strin
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	c, err := calibrate.New(wideOutputs(g), name, inputs, e, progress.New(nil))
+	c, err := calibrate.New(wideOutputs(g), name, inputs, e, console.New(nil))
 	if err != nil {
 		return nil, err
 	}

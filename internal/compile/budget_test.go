@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -87,7 +87,7 @@ var slowL2 = func() *cost.File {
 func TestAChosenProgramIsMeasuredOnce(t *testing.T) {
 	runs, candidates := 0, 0
 	r, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"}, Machine: slowL2,
-		Progress: func(e progress.Event) {
+		Progress: func(e console.Event) {
 			switch {
 			case !e.Begin:
 			case strings.Contains(e.Phase, "running the program"):

@@ -14,13 +14,13 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/profile"
-	"github.com/spark-compile/spark-compile/internal/progress"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
-	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
+	"github.com/spark-compile/spark-compile/internal/tune/tunefile"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -29,15 +29,15 @@ import (
 // Options says how to compile.
 type Options struct {
 	Import    onnx.ImportOptions
-	Precision string        // of internal/precision
-	Targets   []string      // at least one
-	Machine   *cost.File    // measured figures of one machine, in place of its target's; nil: none
-	Tuning    *tuning.Table // schedules that a search found; nil: none
-	Tune      Tune          // that search, for the program that is compiled; nil: none
-	Passes    []string      // nil for the default pipeline
-	Assembler *ptxas.Tool   // for register counts and cubins; nil: neither
-	Cubin     bool          // keep what Assembler makes in the program
-	GraphOnly bool          // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
+	Precision string           // of internal/precision
+	Targets   []string         // at least one
+	Machine   *cost.File       // measured figures of one machine, in place of its target's; nil: none
+	Tuning    *tunefile.Table  // schedules that a search found; nil: none
+	Tune      Tune             // that search, for the program that is compiled; nil: none
+	Passes    []string         // nil for the default pipeline
+	Assembler *toolchain.Ptxas // for register counts and cubins; nil: neither
+	Cubin     bool             // keep what Assembler makes in the program
+	GraphOnly bool             // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
 
 	// Sample is the graph for one sample, of which Import.Batch are computed apart; nil: the graph does not say so. Compile finds it itself.
 	Sample *ir.Graph
@@ -69,12 +69,12 @@ type Options struct {
 
 	Observe  func(pass string, g *ir.Graph) // after each pass, of the first target
 	Trace    bool                           // keep Result.Origins
-	Progress func(progress.Event)
-	meter    *progress.Meter // of Progress
-	part     bool            // of Entries, which have no Smaller
-	loop     bool            // it is the step of a loop
-	batching batching        // of tests; none: the fastest by estimate
-	chosen   *kernel.Memo    // what regions that were weighed, candidates, the program and the same in fp16 have in common
+	Progress func(console.Event)
+	meter    *console.Meter // of Progress
+	part     bool           // of Entries, which have no Smaller
+	loop     bool           // it is the step of a loop
+	batching batching       // of tests; none: the fastest by estimate
+	chosen   *kernel.Memo   // what regions that were weighed, candidates, the program and the same in fp16 have in common
 }
 
 // Result is a compiled program and what a report says about it.
@@ -118,7 +118,7 @@ type Origin struct {
 // Compile compiles a model. Errors name the file and, where there is one, the node.
 func Compile(ctx context.Context, m *onnx.Model, opt Options) (*Result, error) {
 	begin := time.Now()
-	opt.meter = progress.New(opt.Progress)
+	opt.meter = console.New(opt.Progress)
 	opt.meter.Begin(0, "importing")
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func Graph(ctx context.Context, path string, g *ir.Graph, opt Options) (*Result,
 	}
 	opt.warnIgnored()
 	if opt.meter == nil {
-		opt.meter = progress.New(opt.Progress)
+		opt.meter = console.New(opt.Progress)
 	}
 	r := &Result{Source: g, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(path), Precision: opt.Precision}, path: path, opt: opt}
 	if err := r.compile(ctx, targets); err != nil {
@@ -275,13 +275,13 @@ func (r *Result) add(ctx context.Context, entries []codegen.Entry, out *codegen.
 }
 
 // assemble adds the cubin, and the registers and spills that ptxas reports for each kernel.
-func assemble(ctx context.Context, tool *ptxas.Tool, t *target.Target, v *runtime.Variant) error {
+func assemble(ctx context.Context, tool *toolchain.Ptxas, t *target.Target, v *runtime.Variant) error {
 	out, err := tool.Assemble(ctx, v.PTX, t.Name)
 	if err != nil {
 		return err
 	}
 	v.Cubin = out.Cubin
-	usage := map[string]ptxas.Usage{}
+	usage := map[string]toolchain.Usage{}
 	for _, u := range out.Usage {
 		usage[u.Kernel] = u
 	}

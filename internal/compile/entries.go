@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/codegen"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -44,7 +44,7 @@ func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*R
 	if err != nil {
 		return nil, err
 	}
-	opt.meter = progress.New(opt.Progress)
+	opt.meter = console.New(opt.Progress)
 	r := &Result{Source: entries[0].Parts[0].Graph, Program: &runtime.Program{Format: runtime.FormatVersion, Model: filepath.Base(path), Precision: opt.Precision}, path: path, opt: opt, digest: opt.Digest}
 	weights := codegen.NewWeights()
 	for i, t := range targets {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // TestFindingsMakeTheSameProgram compiles with a file of findings that does not exist, that does, and without one: programs
@@ -24,7 +24,7 @@ func TestFindingsMakeTheSameProgram(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "policy.calibration")
 			layers, alone := 0, 0 // looked at
 			opt := Options{Precision: name, MinCosine: budget, Generated: 2, Smaller: true, Targets: []string{"sm_121"},
-				Progress: func(e progress.Event) {
+				Progress: func(e console.Event) {
 					switch {
 					case strings.HasPrefix(e.Phase, "fitting"):
 						layers++
@@ -118,7 +118,7 @@ func TestAnInterruptedCalibrationKeepsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := Compile(ctx, small(t, "policy"), Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, Findings: path,
-		Progress: func(e progress.Event) {
+		Progress: func(e console.Event) {
 			if strings.HasPrefix(e.Phase, "fitting") && e.Step == 3 {
 				cancel()
 			}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -109,7 +109,7 @@ func TestAModelWithoutACutHasNoFront(t *testing.T) {
   output %y
 }`)
 	require.NoError(t, err)
-	r := &Result{opt: Options{Precision: "fp32", Import: onnx.ImportOptions{Batch: 4}, Sample: g, meter: progress.New(nil)}}
+	r := &Result{opt: Options{Precision: "fp32", Import: onnx.ImportOptions{Batch: 4}, Sample: g, meter: console.New(nil)}}
 	s, err := r.opt.stages()
 	require.NoError(t, err)
 	size, f, err := r.fastest(t.Context(), target.Default(), s.all())

@@ -8,15 +8,15 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
-	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Loop compiles the whole step of openpilot's modeld around one or two models.
 func Loop(ctx context.Context, models []*onnx.Model, loop openpilot.Options, opt Options) (*Result, error) {
 	begin := time.Now()
-	opt.meter = progress.New(opt.Progress)
+	opt.meter = console.New(opt.Progress)
 	opt.meter.Begin(0, "importing")
 	loop.Import = opt.Import
 	s, err := openpilot.Compose(models, loop)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/progress"
+
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -54,7 +54,7 @@ type yardstick struct {
 	narrow    map[string][][]float64                       // the file's outputs in f32 by name, [input][element], where the calibration computed them; nil: it did not
 	golden    map[string][]float64                         // the same on Inputs
 	known     map[[sha256.Size]byte][]calibrate.SetQuality // by identity: the program that a search chooses is measured already
-	progress  *progress.Meter
+	progress  *console.Meter
 }
 
 // newYardstick loads the inputs, or generates some to calibrate with or if there are none.
@@ -102,9 +102,9 @@ func (y *yardstick) calibrate(opt *Options) (err error) {
 	}
 	switch {
 	case y.generated && fitted:
-		opt.warn("no --calibrate: activation scales come from %s, not from the model's own data; accuracy on real inputs may be far lower", plural.Count(len(y.inputs), "generated input"))
+		opt.warn("no --calibrate: activation scales come from %s, not from the model's own data; accuracy on real inputs may be far lower", console.Count(len(y.inputs), "generated input"))
 	case y.generated:
-		opt.warn("no --calibrate: --min-cosine is checked on %s, not on the model's own data", plural.Count(len(y.inputs), "generated input"))
+		opt.warn("no --calibrate: --min-cosine is checked on %s, not on the model's own data", console.Count(len(y.inputs), "generated input"))
 	case fitted && len(y.inputs) < fewInputs:
 		opt.warn("few calibration inputs (%d): weights are fitted to them, so the accuracy measured on them is optimistic; give %d or more", len(y.inputs), fewInputs)
 	}
@@ -197,7 +197,7 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 		}
 		slices.SortStableFunc(y.worst, func(a, b int) int { return cmp.Compare(perturbed[a], perturbed[b]) })
 	}
-	y.progress.Begin(y.running(), "%s: running the program on %s", target, plural.Count(len(all), "input"))
+	y.progress.Begin(y.running(), "%s: running the program on %s", target, console.Count(len(all), "input"))
 	on, err := y.target(target)
 	if err != nil {
 		return nil, err
@@ -416,7 +416,7 @@ func (r *Result) judge(ctx context.Context, y *yardstick) error {
 		case len(low) == 0:
 		case !precision.Calibrates(opt.Precision):
 			return fmt.Errorf("for %s the outputs miss --min-cosine %g in %s, on %s: %s; %s",
-				v.Target, opt.MinCosine, opt.Precision, plural.Count(len(y.all()), "input"), strings.Join(low, ", "), wider(opt.Precision))
+				v.Target, opt.MinCosine, opt.Precision, console.Count(len(y.all()), "input"), strings.Join(low, ", "), wider(opt.Precision))
 		default:
 			opt.warn("for %s the outputs miss --min-cosine %g, which %s meets: %s; compile for that target alone to search for its own choice",
 				v.Target, opt.MinCosine, r.Program.Variants[0].Target, strings.Join(low, ", "))

@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/contraction"
 	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -151,7 +151,7 @@ func (r *Result) Rematerialised() string {
 		if len(list) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "%s: %s of %d computed again, %d more multiply-accumulates\n", e.Name, plural.Count(times, "launch"), len(e.Launches), macs)
+		fmt.Fprintf(&b, "%s: %s of %d computed again, %d more multiply-accumulates\n", e.Name, console.Count(times, "launch"), len(e.Launches), macs)
 		slices.SortStableFunc(list, func(a, b Recomputed) int { return b.Bytes - a.Bytes })
 		for _, c := range list {
 			fmt.Fprintf(&b, "  %s: %s, %d bytes", c.Region, cmp.Or(strings.Join(c.Ops, " "), "a copy"), c.Bytes)

@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
-	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -31,9 +31,9 @@ type native struct {
 type nativeRegion struct {
 	session *runtime.Session
 	inputs  []*ir.Value
-	names   []string         // of the program's input that is each operand; "" of constants and repeated operands
-	windows []*linear.Window // by member
-	from    int              // operand that the windows read
+	names   []string       // of the program's input that is each operand; "" of constants and repeated operands
+	windows []*blas.Window // by member
+	from    int            // operand that the windows read
 }
 
 // Close frees what a program holds.

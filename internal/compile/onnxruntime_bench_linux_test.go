@@ -19,7 +19,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	pythonpkg "github.com/spark-compile/spark-compile/internal/python"
+	pythonpkg "github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -63,7 +63,7 @@ type peer struct {
 }
 
 func newPeer(b *testing.B, file string, batch int) *peer {
-	interpreter, err := pythonpkg.Find()
+	interpreter, err := pythonpkg.FindPython()
 	if err != nil {
 		b.Skip(err)
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/programdigest"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
+	"github.com/spark-compile/spark-compile/internal/testing/programdigest"
 )
 
 var update = flag.Bool("update", false, "record the programs' digests anew")

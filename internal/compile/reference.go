@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/progress"
+
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -101,7 +101,7 @@ func (y *yardstick) forward(ctx context.Context, g *ir.Graph, means bool) (map[s
 		return nil, err
 	}
 	defer e.Close()
-	y.progress.Begin(y.multiplied(len(inputs), progress.Forward), "computing the file in fp32 on %s", plural.Count(len(inputs), "input"))
+	y.progress.Begin(y.multiplied(len(inputs), console.CostForward), "computing the file in fp32 on %s", console.Count(len(inputs), "input"))
 	g = wideOutputs(g)
 	see, found := calibrate.Means(g, count)
 	if !means {
@@ -150,7 +150,7 @@ func (r *reference) missing() (out []int) {
 // evaluate evaluates the file on some inputs.
 func (y *yardstick) evaluate(ctx context.Context, r *reference, inputs []int) error {
 	all := y.all()
-	y.progress.Begin(y.multiplied(len(inputs), progress.Evaluate), "evaluating %s in float64", plural.Count(len(inputs), "input"))
+	y.progress.Begin(y.multiplied(len(inputs), console.CostEvaluate), "evaluating %s in float64", console.Count(len(inputs), "input"))
 	for i, at := range inputs {
 		out, err := ir.Evaluate(ctx, y.source, all[at], ir.EvalOptions{})
 		if err != nil {
@@ -194,7 +194,7 @@ func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	y.progress.Begin(y.multiplied(len(left), progress.Forward), "computing the file in fp32 on %s", plural.Count(len(left), "input"))
+	y.progress.Begin(y.multiplied(len(left), console.CostForward), "computing the file in fp32 on %s", console.Count(len(left), "input"))
 	out, err := calibrate.Forward(ctx, g, permuted(y.all(), left), e, nil)
 	for name, rows := range out {
 		for i, at := range left {

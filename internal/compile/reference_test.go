@@ -7,7 +7,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -55,7 +55,7 @@ func TestAReferenceInF32IsAsGoodAsFloat64(t *testing.T) {
 func TestAProgramIsMeasuredOnce(t *testing.T) {
 	r := forced(t, "policy", "fp8")
 	runs := 0
-	y, err := newYardstick(r.Source, &Options{Precision: "fp8", Generated: 2, meter: progress.New(func(e progress.Event) {
+	y, err := newYardstick(r.Source, &Options{Precision: "fp8", Generated: 2, meter: console.New(func(e console.Event) {
 		if e.Begin && e.Phase == "sm_121: running the program on 4 inputs" {
 			runs++
 		}
@@ -83,7 +83,7 @@ func TestTheReferenceIsTakenFromTheWalk(t *testing.T) {
 	g, err := onnx.Import(m, onnx.ImportOptions{})
 	require.NoError(t, err)
 	var phases []string
-	opt := Options{Precision: "fp8", Generated: 6, meter: progress.New(func(e progress.Event) {
+	opt := Options{Precision: "fp8", Generated: 6, meter: console.New(func(e console.Event) {
 		if e.Begin {
 			phases = append(phases, e.Phase)
 		}

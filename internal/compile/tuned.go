@@ -8,19 +8,19 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/internal/plural"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
+
 	"github.com/spark-compile/spark-compile/internal/target"
-	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/internal/tune/tunefile"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Tune searches for schedules of an entry and adds what it finds to Options.Tuning; model is for people. What was generated of the entry becomes a program
 // that can be run by program.
-type Tune func(ctx context.Context, model string, e codegen.Entry, t *target.Target, m *progress.Meter, program func(v runtime.Variant, weights []byte) *runtime.Program) error
+type Tune func(ctx context.Context, model string, e codegen.Entry, t *target.Target, m *console.Meter, program func(v runtime.Variant, weights []byte) *runtime.Program) error
 
 // choose takes the entry's schedules from Options.Tuning, after a search if one was asked for.
-func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target) (*tuning.Choices, error) {
+func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target) (*tunefile.Choices, error) {
 	if r.opt.Tune != nil {
 		if err := r.opt.Tune(ctx, r.Program.Model+" "+r.Program.Precision, *e, t, r.opt.meter, r.runnable(*e)); err != nil {
 			return nil, err
@@ -47,7 +47,7 @@ func (r *Result) runnable(e codegen.Entry) func(v runtime.Variant, weights []byt
 }
 
 // applied says which entries matched nothing, and of a schedule that cannot be where it comes from.
-func (r *Result) applied(c *tuning.Choices, err error) error {
+func (r *Result) applied(c *tunefile.Choices, err error) error {
 	if c == nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (r *Result) applied(c *tuning.Choices, err error) error {
 		return fmt.Errorf("%s: %w: correct or remove this entry, or tune again with another file", c.Source(bad.Signature), err)
 	}
 	if unused := c.Unused(); err == nil && len(unused) > 0 {
-		r.opt.warn("--tune-file: no kernel of this program matches %s: %s", plural.Count(len(unused), "entry"), strings.Join(unused, "; "))
+		r.opt.warn("--tune-file: no kernel of this program matches %s: %s", console.Count(len(unused), "entry"), strings.Join(unused, "; "))
 	}
 	return err
 }

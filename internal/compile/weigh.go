@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/profile"
-	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -40,7 +40,7 @@ func (r *Result) Profile(ctx context.Context) (*profile.Profile, error) {
 		return r.profile, nil
 	}
 	v := &r.Program.Variants[0]
-	r.opt.meter.Begin(float64(multiplications(r.Source))*progress.Count, "%s: predicting the time in %s", v.Target, r.Program.Precision)
+	r.opt.meter.Begin(float64(multiplications(r.Source))*console.CostCount, "%s: predicting the time in %s", v.Target, r.Program.Precision)
 	t, err := r.opt.target(v.Target)
 	if err != nil {
 		return nil, err

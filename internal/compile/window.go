@@ -8,8 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
-	"github.com/spark-compile/spark-compile/internal/linear"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -17,7 +17,7 @@ import (
 // windowsOf are a region that is nothing but a depthwise convolution of f32 with constant weights, by member, and the operand that
 // they read. A window's sums are those of the kernel, in its order, to the bit, but the CPU device imitates the kernel's every
 // instruction. There are none for any other region, and where the processor can't fuse.
-func windowsOf(n *ir.Node) (list []*linear.Window, from int) {
+func windowsOf(n *ir.Node) (list []*blas.Window, from int) {
 	r := n.Region
 	if !n.IsFamily(ir.FamilyWindow) || len(r.Body.Nodes) != 1 {
 		return nil, 0
@@ -32,7 +32,7 @@ func windowsOf(n *ir.Node) (list []*linear.Window, from int) {
 	}
 	x, y, kernel := a.Inputs[0].Type.Shape, a.Outputs[0].Type.Shape, a.Inputs[1].Type.Shape
 	strides, dilations, pads := a.Attrs.Ints("strides"), a.Attrs.Ints("dilations"), a.Attrs.Ints("pads")
-	w := linear.Window{Height: x[1], Width: x[2], Channels: x[3], Rows: y[1], Columns: y[2], KernelHeight: kernel[2], KernelWidth: kernel[3],
+	w := blas.Window{Height: x[1], Width: x[2], Channels: x[3], Rows: y[1], Columns: y[2], KernelHeight: kernel[2], KernelWidth: kernel[3],
 		Stride: [2]int(strides), Dilation: [2]int(dilations), Pad: [2]int(pads[:2])}
 	if from = slices.Index(r.Body.Inputs, a.Inputs[0]); from < 0 || y[3] != x[3] || y[0]*y[1]*y[2] == 0 || !w.Fused() {
 		return nil, 0

@@ -2,7 +2,7 @@ package compile
 
 import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -15,17 +15,17 @@ func (y *yardstick) multiplied(inputs int, each float64) float64 {
 
 // running is the compilation of a candidate, and its runs.
 func (y *yardstick) running() float64 {
-	return compiling(y.source) + y.multiplied(len(y.all()), progress.Run)
+	return compiling(y.source) + y.multiplied(len(y.all()), console.CostRun)
 }
 
 // referring is the reference that programs are compared with, and the means that are measured beside it.
 func (y *yardstick) referring() float64 {
 	count := len(y.all())
 	if y.precise() {
-		return y.multiplied(count, progress.Evaluate)
+		return y.multiplied(count, console.CostEvaluate)
 	}
 	others := count - len(y.inputs) + 1 // the golden one
-	return y.multiplied(others+len(calibrate.MeanInputs(len(y.inputs))), progress.Forward) + y.multiplied(2, progress.Evaluate)
+	return y.multiplied(others+len(calibrate.MeanInputs(len(y.inputs))), console.CostForward) + y.multiplied(2, console.CostEvaluate)
 }
 
 // compiling is a program of a graph's weights.
@@ -38,12 +38,12 @@ func compiling(g *ir.Graph) float64 {
 			}
 		}
 	}
-	return float64(float64(weights) * progress.Compile)
+	return float64(float64(weights) * console.CostCompile)
 }
 
 // comparing is what a comparison with the file in fp16 takes.
 func comparing(g *ir.Graph) float64 {
-	return compiling(g) + float64(2*float64(multiplications(g))*progress.Count)
+	return compiling(g) + float64(2*float64(multiplications(g))*console.CostCount)
 }
 
 // Expected numbers of walks through the graph, and of candidates that are measured, where there is a budget.

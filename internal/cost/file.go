@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/memory"
-	"github.com/spark-compile/spark-compile/internal/sums"
+	"github.com/spark-compile/spark-compile/internal/ptx/mmaprobe"
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
@@ -27,10 +27,10 @@ type File struct {
 	// SumBits is how many bits sums of an element type's mma keep, where they are fewer than f32's 23 (target.Target).
 	SumBits map[string]int `json:"sum_bits,omitempty"`
 	// Sums is how the mma of each element type was seen to add: mean errors by K tell of a bias that SumBits do not. It changes nothing.
-	Sums  map[string]sums.Accumulator `json:"sums,omitempty"`
-	Left  map[string]string           `json:"left,omitempty"`  // what was not measured, and why
-	Also  map[string]Figure           `json:"also,omitempty"`  // what was measured beside, which the model does not ask for; names end in units
-	State map[string]string           `json:"state,omitempty"` // clocks, power and what slowed the device meanwhile
+	Sums  map[string]mmaprobe.Accumulator `json:"sums,omitempty"`
+	Left  map[string]string               `json:"left,omitempty"`  // what was not measured, and why
+	Also  map[string]Figure               `json:"also,omitempty"`  // what was measured beside, which the model does not ask for; names end in units
+	State map[string]string               `json:"state,omitempty"` // clocks, power and what slowed the device meanwhile
 }
 
 // ReadFile reads a machine file and checks it.

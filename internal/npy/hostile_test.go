@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/hostile"
 	"github.com/spark-compile/spark-compile/internal/memory"
+	"github.com/spark-compile/spark-compile/internal/testing/hostile"
 )
 
 // headerOf is a .npy file's, version 1.0, with any text.

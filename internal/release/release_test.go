@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spark-compile/spark-compile/internal/fulltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/stretchr/testify/require"
 )
 

@@ -1,5 +1,5 @@
-// Package report defines the JSON that spark-compile --report and spark-run --json write. Both use one schema, so that scripts
-// can read either.
+// Package report defines the JSON that spark-compile --report and spark-run --json write, one schema for both, and draws the plots of HTML
+// reports as inline SVG.
 package report
 
 import (

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/cost"
-	"github.com/spark-compile/spark-compile/internal/plural"
 )
 
 // PrintVerdict says in a few lines what a program gains over the same file in fp16, how accurate it is, and which formats its
@@ -79,9 +79,9 @@ func briefly(w io.Writer, list []Layer) error {
 // title is that of a table which shows some of all rows.
 func title(which string, shown, all int, of string) string {
 	if shown == all {
-		return plural.Count(all, of)
+		return console.Count(all, of)
 	}
-	return fmt.Sprintf("%s %d of %s (--layers shows all)", which, shown, plural.Count(all, of))
+	return fmt.Sprintf("%s %d of %s (--layers shows all)", which, shown, console.Count(all, of))
 }
 
 // slowest are the layers that take longest, in the order of the list.
@@ -167,9 +167,9 @@ func (r *Report) sets(w io.Writer, of string, sets []calibrate.SetQuality) error
 
 // inputs describes a set of inputs.
 func (r *Report) inputs(s calibrate.SetQuality) string {
-	text := plural.Count(s.Inputs, s.Name+" input")
+	text := console.Count(s.Inputs, s.Name+" input")
 	if r.Calibration.Generated && s.Name == compile.CalibrationSet {
-		text = plural.Count(s.Inputs, "generated input") + ", not the model's own"
+		text = console.Count(s.Inputs, "generated input") + ", not the model's own"
 	}
 	if s.Fitted {
 		text += ", in sample"

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // Table prints the rows, the outputs and the first bad layer.
@@ -73,5 +73,5 @@ func (r *Row) why() string {
 	for _, d := range r.Shape {
 		elements *= d
 	}
-	return fmt.Sprintf("%d of %s outside of what rounding can make of its inputs, one by %.3g; own error %.2g", r.Outside, plural.Count(elements, "element"), r.Beyond, r.Own)
+	return fmt.Sprintf("%d of %s outside of what rounding can make of its inputs, one by %.3g; own error %.2g", r.Outside, console.Count(elements, "element"), r.Beyond, r.Own)
 }

@@ -20,7 +20,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/roundoff"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -89,13 +89,13 @@ type Tracer struct {
 	exact   map[string]*ir.Array // what regions compute, by name in Origin.Exact
 	passed  map[string]*ir.Array // outputs of Origin.Exact
 	outputs map[string]*ir.Array // of the file
-	meter   *progress.Meter
+	meter   *console.Meter
 }
 
 // New prepares tracing of the regions that patterns name, on inputs of the model by name. r is the compilation of the file that p
 // is a program of, with its Origins, and v the variant of p that runs; p may be another copy of the program, with other
 // constants or code. hardware says that the device is not the CPU device. Progress goes to m.
-func New(ctx context.Context, p *runtime.Program, v *runtime.Variant, r *compile.Result, inputs map[string]*ir.Array, patterns []string, hardware bool, m *progress.Meter) (*Tracer, error) {
+func New(ctx context.Context, p *runtime.Program, v *runtime.Variant, r *compile.Result, inputs map[string]*ir.Array, patterns []string, hardware bool, m *console.Meter) (*Tracer, error) {
 	at := slices.IndexFunc(r.Program.Variants, func(w runtime.Variant) bool { return w.Target == v.Target })
 	if at < 0 || at >= len(r.Origins) {
 		return nil, fmt.Errorf("%s was not compiled for %s", p.Model, v.Target)

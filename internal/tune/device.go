@@ -15,8 +15,8 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/internal/process"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -98,7 +98,7 @@ func (b *Bench) run(ctx context.Context, j job, timeout time.Duration) (float64,
 // start begins a process.
 func (b *Bench) start() (err error) {
 	cmd := b.Command()
-	process.Apart(cmd) // an interrupted kernel would count as one that fails
+	toolchain.OwnProcessGroup(cmd) // an interrupted kernel would count as one that fails
 	b.stderr = &bytes.Buffer{}
 	cmd.Stderr = b.stderr
 	if b.in, err = cmd.StdinPipe(); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
-	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/internal/tune/tunefile"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -135,7 +135,7 @@ func TestKernelsThatFailAreKilled(t *testing.T) {
 func TestAFaultyCandidateIsRememberedInTheFile(t *testing.T) {
 	node, ctx := matmul(16, 64, 32, ir.Float16)(t), kerneltest.Target(t, "sm_121")
 	b := bench(t, "emu")
-	u := &Tuner{Beam: 2, Evaluations: 6, Families: families.New(nil), Table: &tuning.Table{File: tuning.File{Format: tuning.Format, Target: "sm_121"}}}
+	u := &Tuner{Beam: 2, Evaluations: 6, Families: families.New(nil), Table: &tunefile.Table{File: tunefile.File{Format: tunefile.Format, Target: "sm_121"}}}
 	n := 0
 	u.Measure = func(c context.Context, s *kernel.Spec, on *target.Target) (float64, error) {
 		if n++; n == 2 {

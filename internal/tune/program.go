@@ -10,11 +10,11 @@ import (
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/profile"
-	"github.com/spark-compile/spark-compile/internal/progress"
 	"github.com/spark-compile/spark-compile/internal/target"
-	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/internal/tune/tunefile"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -35,7 +35,7 @@ func estimate(w *cost.Work, t *target.Target) float64 {
 // whole is a program in the making: choices, its launch list, and the predicted time of that.
 type whole struct {
 	choices  fixed
-	ahead    tuning.Ahead
+	ahead    tunefile.Ahead
 	plan     *codegen.Schedules
 	variant  *runtime.Variant
 	us, cold float64
@@ -63,7 +63,7 @@ type other struct {
 
 // program chooses for the launch list as a whole: each kernel's schedule among the best of its own, then how weights come ahead. A choice stays only if
 // the whole is predicted to be faster.
-func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, plan *codegen.Schedules, tasks []*task, meter *progress.Meter, runnable func(v runtime.Variant, weights []byte) *runtime.Program) (*tuning.Program, error) {
+func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, plan *codegen.Schedules, tasks []*task, meter *console.Meter, runnable func(v runtime.Variant, weights []byte) *runtime.Program) (*tunefile.Program, error) {
 	meter.Begin(0, "%s: tuning the program as a whole", t.Name)
 	j := &judge{Tuner: u, entry: e, target: t, runnable: runnable, tasks: map[string]*task{}, others: map[other]counts{}}
 	usual, best := fixed{}, fixed{}
@@ -75,14 +75,14 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 			k.best = []string{x.Schedule}
 		}
 	}
-	base, err := j.make(ctx, usual, tuning.Ahead{}, plan)
+	base, err := j.make(ctx, usual, tunefile.Ahead{}, plan)
 	if err != nil {
 		return nil, err
 	}
 	if base.failed != "" {
 		return nil, fmt.Errorf("the program with its default schedules does not run on the device: %s", base.failed)
 	}
-	now, err := j.make(ctx, best, tuning.Ahead{}, plan)
+	now, err := j.make(ctx, best, tunefile.Ahead{}, plan)
 	if err != nil {
 		return nil, err
 	}
@@ -117,30 +117,30 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 			now = next
 		}
 	}
-	out := &tuning.Program{Kernels: now.choices, US: nanoseconds(now.us), ColdUS: nanoseconds(now.cold), DefaultUS: nanoseconds(base.us), DefaultColdUS: nanoseconds(base.cold), Evaluations: j.tried}
-	if now.ahead != (tuning.Ahead{}) {
+	out := &tunefile.Program{Kernels: now.choices, US: nanoseconds(now.us), ColdUS: nanoseconds(now.cold), DefaultUS: nanoseconds(base.us), DefaultColdUS: nanoseconds(base.cold), Evaluations: j.tried}
+	if now.ahead != (tunefile.Ahead{}) {
 		out.Ahead = &now.ahead
 	}
 	return out, nil
 }
 
 // aheads are the ways in which weights may come ahead, beside the default.
-func aheads(t *target.Target) (out []tuning.Ahead) {
+func aheads(t *target.Target) (out []tunefile.Ahead) {
 	if !t.DependentLaunch {
 		return nil
 	}
-	out = append(out, tuning.Ahead{Off: true}, tuning.Ahead{NoHints: true})
+	out = append(out, tunefile.Ahead{Off: true}, tunefile.Ahead{NoHints: true})
 	for _, mb := range []int{1, 2, 4, 8, 12, 16} {
-		out = append(out, tuning.Ahead{Window: mb << 20})
+		out = append(out, tunefile.Ahead{Window: mb << 20})
 	}
 	for _, us := range []float64{1, 2, 8, 16} {
-		out = append(out, tuning.Ahead{BacklogUS: us})
+		out = append(out, tunefile.Ahead{BacklogUS: us})
 	}
 	return out
 }
 
 // make generates the program and predicts it. A plan has the same launches, whatever schedules they have; nil: it is made.
-func (j *judge) make(ctx context.Context, choices fixed, a tuning.Ahead, plan *codegen.Schedules) (*whole, error) {
+func (j *judge) make(ctx context.Context, choices fixed, a tunefile.Ahead, plan *codegen.Schedules) (*whole, error) {
 	e := j.entry
 	e.Choices, e.Ahead = choices, codegen.Ahead{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
 	if plan == nil {

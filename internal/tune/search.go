@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/internal/tune/tunefile"
 )
 
 // FailedError says that a kernel cannot be used: it hung, faulted or was refused. Others go on.
@@ -22,7 +22,7 @@ type search struct {
 	beam  int
 	cost  func(kernel.Plan) (float64, error)
 	more  func(evaluated int) bool // whether another plan may be evaluated
-	bad   []tuning.Bad             // known and found
+	bad   []tunefile.Bad           // known and found
 
 	ranked []int           // plans by their estimate
 	seen   map[int]float64 // costs of plans; of bad ones infinite
@@ -90,14 +90,14 @@ func (s *search) evaluate(i int) error {
 		return nil
 	}
 	p := s.space.Plans[i]
-	if slices.ContainsFunc(s.bad, func(b tuning.Bad) bool { return b.Schedule == p.Schedule }) {
+	if slices.ContainsFunc(s.bad, func(b tunefile.Bad) bool { return b.Schedule == p.Schedule }) {
 		s.seen[i] = math.Inf(1)
 		return nil
 	}
 	s.tried++
 	us, err := s.cost(p)
 	if failed := (*FailedError)(nil); errors.As(err, &failed) {
-		s.bad = append(s.bad, tuning.Bad{Schedule: p.Schedule, Why: failed.Why})
+		s.bad = append(s.bad, tunefile.Bad{Schedule: p.Schedule, Why: failed.Why})
 		us, err = math.Inf(1), nil
 	}
 	s.seen[i] = us

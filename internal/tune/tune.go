@@ -19,22 +19,22 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
-	"github.com/spark-compile/spark-compile/internal/plural"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
+
 	"github.com/spark-compile/spark-compile/internal/target"
-	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/internal/tune/tunefile"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Tuner searches for the schedules of programs, within a budget.
 type Tuner struct {
-	Budget      time.Duration // 0: no bound
-	Evaluations int           // of kernels, in all; 0: no bound. With this bound alone the result is the same on every machine
-	Beam        int           // plans from which a search goes on; at least 1
-	Table       *tuning.Table // what is known and is not searched again, and where findings are added
-	Path        string        // file that Table is written to after each kernel; "": none
-	Trace       *Trace        // what was tried, written with Table; nil: nobody wants to know
+	Budget      time.Duration   // 0: no bound
+	Evaluations int             // of kernels, in all; 0: no bound. With this bound alone the result is the same on every machine
+	Beam        int             // plans from which a search goes on; at least 1
+	Table       *tunefile.Table // what is known and is not searched again, and where findings are added
+	Path        string          // file that Table is written to after each kernel; "": none
+	Trace       *Trace          // what was tried, written with Table; nil: nobody wants to know
 	Families    *kernel.Families
 
 	// Measure times a kernel on a device, in µs; nil: kernels are judged by counts.
@@ -77,7 +77,7 @@ type fixed map[string]string
 func (f fixed) Schedule(signature string) (string, bool) { s, ok := f[signature]; return s, ok }
 
 // Tune searches for the schedules of an entry's kernels that the table does not know, and then for the best of the whole.
-func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *target.Target, meter *progress.Meter, program func(v runtime.Variant, weights []byte) *runtime.Program) error {
+func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *target.Target, meter *console.Meter, program func(v runtime.Variant, weights []byte) *runtime.Program) error {
 	if u.now == nil {
 		u.now = time.Now
 	}
@@ -122,9 +122,9 @@ func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *targ
 			better++
 		}
 	}
-	u.Found = append(u.Found, fmt.Sprintf("%d of %s have a faster schedule than by default, by %s", better, plural.Count(len(tasks), "kernel"), plural.Count(u.tried, "evaluation")))
+	u.Found = append(u.Found, fmt.Sprintf("%d of %s have a faster schedule than by default, by %s", better, console.Count(len(tasks), "kernel"), console.Count(u.tried, "evaluation")))
 	if left > 0 {
-		u.Found = append(u.Found, fmt.Sprintf("the budget ended before %s: run again with the same --tune-file to go on", plural.Count(left, "kernel")))
+		u.Found = append(u.Found, fmt.Sprintf("the budget ended before %s: run again with the same --tune-file to go on", console.Count(left, "kernel")))
 		return nil
 	}
 	if u.Measure != nil && u.MeasureProgram == nil { // counts would not confirm what was measured
@@ -141,7 +141,7 @@ func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *targ
 }
 
 // verdict says what the search made of a program.
-func (u *Tuner) verdict(p *tuning.Program, t *target.Target) string {
+func (u *Tuner) verdict(p *tunefile.Program, t *target.Target) string {
 	verdict := "the default schedules are best"
 	if p.US+p.ColdUS < p.DefaultUS+p.DefaultColdUS {
 		verdict = fmt.Sprintf("%.1f %% less", 100*(1-(p.US+p.ColdUS)/(p.DefaultUS+p.DefaultColdUS)))
@@ -281,7 +281,7 @@ func (u *Tuner) kernel(ctx context.Context, k *task, c *kernel.Context, t *targe
 		cost[p] = s.seen[i]
 		k.best = append(k.best, p)
 	}
-	found := tuning.Kernel{Name: k.signature, Default: k.space.Default, Schedule: k.best[0], DefaultUS: nanoseconds(cost[k.space.Default]), US: nanoseconds(cost[k.best[0]]), Evaluations: s.tried, Bad: s.bad}
+	found := tunefile.Kernel{Name: k.signature, Default: k.space.Default, Schedule: k.best[0], DefaultUS: nanoseconds(cost[k.space.Default]), US: nanoseconds(cost[k.best[0]]), Evaluations: s.tried, Bad: s.bad}
 	if found.DefaultUS > 0 && found.US > found.DefaultUS*(1-leastGain) {
 		found.Schedule, found.US = found.Default, found.DefaultUS
 	}

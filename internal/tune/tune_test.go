@@ -19,11 +19,11 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
 	"github.com/spark-compile/spark-compile/internal/profile"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/target"
-	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
+	"github.com/spark-compile/spark-compile/internal/tune/tunefile"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -131,7 +131,7 @@ func model(t *testing.T, name string) *onnx.Model {
 // tuner is one that keeps what it finds in a file.
 func tuner(path string, evaluations int) *Tuner {
 	return &Tuner{Beam: 4, Evaluations: evaluations, Families: families.New(nil), Path: path,
-		Table: &tuning.Table{File: tuning.File{Format: tuning.Format, Target: "sm_121"}, Paths: []string{path}}}
+		Table: &tunefile.Table{File: tunefile.File{Format: tunefile.Format, Target: "sm_121"}, Paths: []string{path}}}
 }
 
 func compiled(t *testing.T, name string, opt compile.Options) *compile.Result {
@@ -142,9 +142,9 @@ func compiled(t *testing.T, name string, opt compile.Options) *compile.Result {
 	return r
 }
 
-func loaded(t *testing.T, path string) *tuning.Table {
+func loaded(t *testing.T, path string) *tunefile.Table {
 	t.Helper()
-	table, err := tuning.Load([]string{path}, []string{"sm_121"}, "")
+	table, err := tunefile.Load([]string{path}, []string{"sm_121"}, "")
 	require.NoError(t, err)
 	return table
 }
@@ -220,8 +220,8 @@ func TestATunedModel(t *testing.T) {
 				require.LessOrEqual(t, m.RelL2, golden.Bounds[out].RelL2, out)
 			}
 
-			tool, err := ptxas.Find(t.Context())
-			if errors.Is(err, ptxas.ErrNotFound) {
+			tool, err := toolchain.FindPtxas(t.Context())
+			if errors.Is(err, toolchain.ErrNoPtxas) {
 				t.Log("not assembled: ", err)
 				return
 			}
@@ -276,7 +276,7 @@ func TestPinnedDefaultsChangeNothing(t *testing.T) {
 			require.Equal(t, k.Default, k.Schedule)
 		}
 		u.Table.Programs = nil
-		program := func(table *tuning.Table) *runtime.Program {
+		program := func(table *tunefile.Table) *runtime.Program {
 			p := compiled(t, name, compile.Options{Tuning: table}).Program
 			for i := range p.Variants[0].Kernels {
 				p.Variants[0].Kernels[i].Reason = ""
@@ -341,7 +341,7 @@ func TestBadPlansAreRememberedAndLeftOut(t *testing.T) {
 	}
 	space := &kernel.Space{Default: "c", Plans: []kernel.Plan{at(0), at(1), at(2), at(3), at(4)}}
 	var tried []string
-	s := &search{space: space, beam: 2, bad: []tuning.Bad{{Schedule: "d", Why: "known"}}, more: func(int) bool { return true }, cost: func(p kernel.Plan) (float64, error) {
+	s := &search{space: space, beam: 2, bad: []tunefile.Bad{{Schedule: "d", Why: "known"}}, more: func(int) bool { return true }, cost: func(p kernel.Plan) (float64, error) {
 		tried = append(tried, p.Schedule)
 		if p.Schedule == "a" {
 			return 0, &FailedError{"it hung"}
@@ -352,7 +352,7 @@ func TestBadPlansAreRememberedAndLeftOut(t *testing.T) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"a", "b", "c"}, tried, "e lies behind d, which is bad")
 	require.Equal(t, "c", space.Plans[order[0]].Schedule)
-	require.Equal(t, []tuning.Bad{{Schedule: "d", Why: "known"}, {Schedule: "a", Why: "it hung"}}, s.bad)
+	require.Equal(t, []tunefile.Bad{{Schedule: "d", Why: "known"}, {Schedule: "a", Why: "it hung"}}, s.bad)
 	s = &search{space: space, beam: 2, more: func(int) bool { return true }, cost: func(kernel.Plan) (float64, error) { return 0, errors.New("no memory") }}
 	_, err = s.run()
 	require.ErrorContains(t, err, "no memory")

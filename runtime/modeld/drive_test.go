@@ -9,10 +9,10 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/drive"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
+
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -39,7 +39,7 @@ func TestADriveIsTheTwins(t *testing.T) {
 				require.NoError(t, err)
 				models, files = append(models, m), append(files, file)
 			}
-			road, wide := drive.Cameras(8)
+			road, wide := openpilot.Cameras(8)
 			first := road.Draw(0)
 			layout := runtime.NV12{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
 			r, err := compile.Loop(t.Context(), files, openpilot.Options{Largest: layout, Sampling: sampling[contract]}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
@@ -104,7 +104,7 @@ func TestMonitoringADriveIsTheTwins(t *testing.T) {
 			require.NoError(t, err)
 			file, err := onnx.Decode(name+".onnx", model.ONNX)
 			require.NoError(t, err)
-			camera, _ := drive.Cameras(8)
+			camera, _ := openpilot.Cameras(8)
 			first := camera.DrawDriver(0)
 			layout := runtime.NV12{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
 			r, err := compile.Loop(t.Context(), []*onnx.Model{file}, openpilot.Options{Largest: layout}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})

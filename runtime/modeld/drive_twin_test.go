@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -74,7 +74,7 @@ type twinStep struct {
 	convention       int
 	params           [2]float64
 	calib            [3]float64
-	road, wide       drive.Picture
+	road, wide       openpilot.Picture
 	roadMat, wideMat [9]float32
 }
 
@@ -87,9 +87,9 @@ func startDriveTwin(t *testing.T, contract string, models ...*driving.Model) *dr
 // startTwin starts it with a model's picture of another size.
 func startTwin(t *testing.T, contract string, width, height int, models ...*driving.Model) *driveTwin {
 	t.Helper()
-	py, err := python.Find()
+	py, err := toolchain.FindPython()
 	if err == nil {
-		_, err = python.Version(t.Context(), py, "numpy")
+		_, err = toolchain.PythonPackageVersion(t.Context(), py, "numpy")
 	}
 	if err != nil {
 		t.Skip(err)
@@ -166,7 +166,7 @@ func (d *driveTwin) step(s twinStep) map[string]*npy.Array {
 	h := twinHeader{Op: "step", ID: s.id, Desire: make([]float64, 8), TrafficConvention: make([]float64, 2), Params: s.params[:], Calib: s.calib[:]}
 	h.Desire[s.desire], h.TrafficConvention[s.convention] = 1, 1
 	arrays := map[string]*npy.Array{}
-	add := func(name string, p drive.Picture, m [9]float32) []int {
+	add := func(name string, p openpilot.Picture, m [9]float32) []int {
 		arrays[name] = &npy.Array{DType: "u8", Shape: []int{len(p.Data)}, Data: p.Data}
 		var data []byte
 		for _, v := range m {
@@ -233,7 +233,7 @@ func TestDriveTwin(t *testing.T) {
 				models = append(models, m)
 			}
 			d := startDriveTwin(t, contract, models...)
-			road, wide := drive.Cameras(8)
+			road, wide := openpilot.Cameras(8)
 			last := names[len(names)-1]
 			numbers := func(out map[string]*npy.Array, name string) []float64 {
 				require.Contains(t, out, name)
@@ -341,7 +341,7 @@ func hiddenAt(t *testing.T, m *driving.Model, size int) [2]int {
 }
 
 // planeOf is the first of six planes of 32×64 of a picture that is not warped.
-func planeOf(p drive.Picture) []byte {
+func planeOf(p openpilot.Picture) []byte {
 	var out []byte
 	for y := range 32 {
 		for x := range 64 {
@@ -362,9 +362,9 @@ func bytesAsNumbers(data []byte) []float64 {
 // TestTwinWarps: pixels computed by hand. Row (10, 20, 30, 40) moved by half a pixel: ties go to even columns, and bilinear
 // means round up. The chroma matrix halves the translation and doubles the projection's row.
 func TestTwinWarps(t *testing.T) {
-	py, err := python.Find()
+	py, err := toolchain.FindPython()
 	if err == nil {
-		_, err = python.Version(t.Context(), py, "numpy")
+		_, err = toolchain.PythonPackageVersion(t.Context(), py, "numpy")
 	}
 	if err != nil {
 		t.Skip(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 )
 
 // arrays are values by name, CASE.NAME.
@@ -20,7 +20,7 @@ type arrays map[string][]float64
 // have them.
 func twin(t *testing.T, command string, in arrays, rows int) arrays {
 	t.Helper()
-	py, err := python.Find()
+	py, err := toolchain.FindPython()
 	if err != nil || exec.Command(py, "-c", "import numpy").Run() != nil {
 		t.Skip("no Python with numpy: set SPARK_PYTHON")
 	}

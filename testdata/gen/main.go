@@ -32,8 +32,8 @@ import (
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/recovery"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/clone"
@@ -49,13 +49,13 @@ func main() {
 	plausible := flag.Bool("plausible", false, "outputs that look like a drive")
 	damage := flag.Float64("damage", 0, "write damaged models too, whose weights are off by that share")
 	frames := flag.Int("frames", 0, "number of frames of a drive to write instead of models")
-	format := flag.String("format", string(drive.NPZ), "of frames: npz or png")
+	format := flag.String("format", string(openpilot.NPZ), "of frames: npz or png")
 	keeps := flag.Bool("keeper", false, "write a driving model for spark-sim that keeps its lane instead of models")
 	cloned := flag.Bool("clone", false, "write a policy for spark-sim instead of models")
 	divisor := flag.Int("divisor", 4, "of the size of frames")
 	flag.Parse()
 	if *frames > 0 {
-		if err := writeFrames(*dir, *frames, drive.Format(*format), *divisor); err != nil {
+		if err := writeFrames(*dir, *frames, openpilot.Format(*format), *divisor); err != nil {
 			fmt.Fprintln(os.Stderr, "gen:", err)
 			os.Exit(2)
 		}
@@ -115,15 +115,15 @@ func writeKeeper(dir string, damage float64) error {
 }
 
 // writeFrames writes a drive.
-func writeFrames(dir string, frames int, format drive.Format, divisor int) error {
+func writeFrames(dir string, frames int, format openpilot.Format, divisor int) error {
 	if divisor < 1 || divisor > 100 {
 		return fmt.Errorf("-divisor %d: want 1 to 100", divisor)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	road, wide := drive.Cameras(divisor)
-	return drive.WriteDirectory(dir, format, road, wide, frames)
+	road, wide := openpilot.Cameras(divisor)
+	return openpilot.WriteDirectory(dir, format, road, wide, frames)
 }
 
 // writeClone writes a policy that imitates a controller, what it saw, and the policy damaged.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // conclude is the verdict over all metrics, and a sentence that says which of them it rests on.
@@ -18,7 +18,7 @@ func conclude(r *Report) (Verdict, string) {
 		}
 		found[c.Verdict] = append(found[c.Verdict], c.phrase())
 	}
-	over := fmt.Sprintf("in %s over %s", plural.Count(r.Pairs, "pair"), plural.Count(judged, "metric"))
+	over := fmt.Sprintf("in %s over %s", console.Count(r.Pairs, "pair"), console.Count(judged, "metric"))
 	list := func(v Verdict) string { return strings.Join(found[v], ", ") }
 	switch {
 	case judged == 0:

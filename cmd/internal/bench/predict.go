@@ -12,9 +12,9 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/profile"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -33,7 +33,7 @@ func (s *session) predict(ctx context.Context, precisions []string) error {
 	default:
 		s.target = target.Default().Name
 	}
-	if s.assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
+	if s.assembler, err = toolchain.FindPtxas(ctx); err != nil && !errors.Is(err, toolchain.ErrNoPtxas) {
 		return err
 	}
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/spark-compile/spark-compile/hal/nvml"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/cost"
-	"github.com/spark-compile/spark-compile/internal/plural"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
-	"github.com/spark-compile/spark-compile/internal/python"
+
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -35,8 +35,8 @@ type session struct {
 	device hal.Device
 	target string // to compile ONNX files for
 
-	assembler *ptxas.Tool // for --predict; nil without ptxas
-	machine   *cost.File  // of --machine-file; nil: the target's figures
+	assembler *toolchain.Ptxas // for --predict; nil without ptxas
+	machine   *cost.File       // of --machine-file; nil: the target's figures
 	options   bench.Options
 	report    *bench.Report
 	python    string // interpreter with ONNX Runtime; "" if there is none
@@ -219,8 +219,8 @@ func (s *session) prepare(ctx context.Context) (done func()) {
 	}
 	if s.Peer {
 		var err error
-		if s.python, err = python.Find(); err == nil {
-			_, err = python.Version(ctx, s.python, "onnxruntime")
+		if s.python, err = toolchain.FindPython(); err == nil {
+			_, err = toolchain.PythonPackageVersion(ctx, s.python, "onnxruntime")
 		}
 		if err != nil {
 			s.note(fmt.Sprintf("no comparison with ONNX Runtime: %v", err))
@@ -295,7 +295,7 @@ func (s *session) model(ctx context.Context, path string, precisions []string) e
 
 // measure measures a program and adds it to the report.
 func (s *session) measure(ctx context.Context, p *runtime.Program, compiled time.Duration) (*bench.Result, map[string][]float64, error) {
-	s.note(fmt.Sprintf("%s %s: %s", p.Model, p.Precision, plural.Count(s.Runs, "run")))
+	s.note(fmt.Sprintf("%s %s: %s", p.Model, p.Precision, console.Count(s.Runs, "run")))
 	r, out, err := bench.Measure(ctx, p, s.device, s.options)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s %s: %w", p.Model, p.Precision, detect.Explain(err))

@@ -23,13 +23,13 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
-	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/progress"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
+
 	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/internal/tune"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -179,7 +179,7 @@ type work struct {
 }
 
 // prepare checks the flags and reads the models. place is called between: it refuses where nothing can be written.
-func (f *flags) prepare(ctx context.Context, place func() error, tell func(progress.Event), warn func(string)) (*work, error) {
+func (f *flags) prepare(ctx context.Context, place func() error, tell func(console.Event), warn func(string)) (*work, error) {
 	if len(f.Models) == 0 {
 		return nil, errors.New("no model: give MODEL.onnx")
 	}
@@ -223,7 +223,7 @@ func (f *flags) prepare(ctx context.Context, place func() error, tell func(progr
 	w.opt.F32Inputs, w.opt.F32Outputs = f.IO == "f32", f.IO == "f32"
 	if f.Emit == "" {
 		w.opt.Cubin = f.Cubin
-		if w.opt.Assembler, err = ptxas.Find(ctx); err != nil && (f.Cubin || !errors.Is(err, ptxas.ErrNotFound)) {
+		if w.opt.Assembler, err = toolchain.FindPtxas(ctx); err != nil && (f.Cubin || !errors.Is(err, toolchain.ErrNoPtxas)) {
 			return nil, err
 		}
 	}
@@ -522,11 +522,11 @@ func summary(w io.Writer, dir, name string, r *compile.Result, rep *report.Repor
 	rep.PrintVerdict(w)
 	switch {
 	case rep.Fronts > 0:
-		fmt.Fprintf(w, "%s, %d of the first layers: ", plural.Count(max(1, rep.MicroBatches), "micro-batch"), rep.Fronts)
+		fmt.Fprintf(w, "%s, %d of the first layers: ", console.Count(max(1, rep.MicroBatches), "micro-batch"), rep.Fronts)
 	case rep.MicroBatches > 1:
 		fmt.Fprintf(w, "%d micro-batches: ", rep.MicroBatches)
 	}
-	fmt.Fprintf(w, "%s, %s, arena %.2f MB, weights %.2f MB, %s MMAC\n", plural.Count(rep.Launches, "launch"), plural.Count(len(rep.Kernels), "kernel"),
+	fmt.Fprintf(w, "%s, %s, arena %.2f MB, weights %.2f MB, %s MMAC\n", console.Count(rep.Launches, "launch"), console.Count(len(rep.Kernels), "kernel"),
 		float64(rep.ArenaBytes)/1e6, float64(rep.WeightsBytes)/1e6, rep.MMAC())
 	fmt.Fprintf(w, "%.2f s: compiling %.2f", took.Seconds(), r.Compile.Seconds())
 	if r.Ptxas > 0 {

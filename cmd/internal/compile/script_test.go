@@ -6,7 +6,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/spark-compile/spark-compile/internal/scripttest"
+	"github.com/spark-compile/spark-compile/internal/testing/scripttest"
 )
 
 func TestMain(m *testing.M) {

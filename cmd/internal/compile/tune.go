@@ -18,7 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/tune"
-	"github.com/spark-compile/spark-compile/internal/tuning"
+	"github.com/spark-compile/spark-compile/internal/tune/tunefile"
 )
 
 // timed names the device on which kernels for a target can be timed; "" if there is none.
@@ -116,7 +116,7 @@ func (f *flags) tuning(ctx context.Context, opt *compile.Options, u *tune.Tuner)
 			paths = paths[1:]
 		}
 	}
-	if opt.Tuning, err = tuning.Load(paths, f.Target, machine); err != nil {
+	if opt.Tuning, err = tunefile.Load(paths, f.Target, machine); err != nil {
 		return err
 	}
 	for _, c := range opt.Tuning.Conflicts {
@@ -127,7 +127,7 @@ func (f *flags) tuning(ctx context.Context, opt *compile.Options, u *tune.Tuner)
 	}
 	t, device := opt.Tuning, timed(ctx, f.Target[0])
 	if len(paths) == 0 {
-		t.File = tuning.File{Format: tuning.Format, Target: f.Target[0], Machine: machine, Device: device}
+		t.File = tunefile.File{Format: tunefile.Format, Target: f.Target[0], Machine: machine, Device: device}
 	}
 	if t.Device != device {
 		return fmt.Errorf("%s: its times are of device %q (none: predicted), and here they would be of %q: give another file with --tune-file", strings.Join(paths, ", "), t.Device, device)

@@ -18,8 +18,8 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
-	"github.com/spark-compile/spark-compile/internal/plural"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
+
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -118,10 +118,10 @@ func (f *dataFlags) check(ctx context.Context, stdout, stderr io.Writer) (err er
 		if err := writePNG(f.Sheet, camera.Sheet(sheet, 4)); err != nil {
 			return err
 		}
-		fmt.Fprintf(stdout, "%s: %s\n", f.Sheet, plural.Count(len(sheet), "sample"))
+		fmt.Fprintf(stdout, "%s: %s\n", f.Sheet, console.Count(len(sheet), "sample"))
 	}
 	if damaged > 0 {
-		return cli.Failure(fmt.Sprintf("%s: %s damaged or missing, which training leaves out", f.Check, plural.Count(damaged, "segment or file")))
+		return cli.Failure(fmt.Sprintf("%s: %s damaged or missing, which training leaves out", f.Check, console.Count(damaged, "segment or file")))
 	}
 	return nil
 }
@@ -147,12 +147,12 @@ func (f *dataFlags) inputs(stderr io.Writer) ([]dataset.Input, error) {
 }
 
 // reading tells how many segments have been read, if there is somebody to tell.
-func reading(tell func(progress.Event)) func(done, of int) {
+func reading(tell func(console.Event)) func(done, of int) {
 	if tell == nil {
 		return nil
 	}
 	return func(done, of int) {
-		tell(progress.Event{Phase: "reading segments", Step: done, Steps: of, Part: float64(done) / float64(of)})
+		tell(console.Event{Phase: "reading segments", Step: done, Steps: of, Part: float64(done) / float64(of)})
 	}
 }
 
@@ -181,12 +181,12 @@ func (f *dataFlags) table(w io.Writer, set dataset.Set, routes map[string]int, t
 	}
 	if c, ok := set.(dataset.Counted); ok {
 		n := c.Count()
-		fmt.Fprintf(w, "%s, %s, %.2f hours; the path of the next 10 s is known for %s\n", plural.Count(n.Segments, "segment"), plural.Count(n.Frames, "frame"), n.Hours, plural.Count(truths, "sample"))
+		fmt.Fprintf(w, "%s, %s, %.2f hours; the path of the next 10 s is known for %s\n", console.Count(n.Segments, "segment"), console.Count(n.Frames, "frame"), n.Hours, console.Count(truths, "sample"))
 		if set.Len() == 0 {
 			fmt.Fprintln(w, "there are no cameras, so no model can be trained on it")
 		}
 		for _, car := range slices.Sorted(maps.Keys(n.Cars)) {
-			fmt.Fprintf(w, "  %s: %s\n", car, plural.Count(n.Cars[car], "segment"))
+			fmt.Fprintf(w, "  %s: %s\n", car, console.Count(n.Cars[car], "segment"))
 		}
 		for _, kind := range slices.Sorted(maps.Keys(n.Events)) {
 			fmt.Fprintf(w, "  %s %d\n", kind, n.Events[kind])

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spark-compile/spark-compile/dora/ranks"
+	"github.com/spark-compile/spark-compile/dora/collectives"
 	"github.com/spark-compile/spark-compile/dora/train"
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 type trainFlags struct {
@@ -75,7 +75,7 @@ func (f *trainFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 	if opt.Rank, opt.MaxSize, err = extent("--dora-rank", f.DoraRank, f.MaxSize); err != nil {
 		return err
 	}
-	g, err := ranks.Join(ctx, ranks.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-dora:", text) }})
+	g, err := collectives.Join(ctx, collectives.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-dora:", text) }})
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (f *trainFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	on, err := ranks.OnDevice(ctx, g, d, os.Getenv)
+	on, err := collectives.OnDevice(ctx, g, d, os.Getenv)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (f *trainFlags) options() train.Options {
 }
 
 // event is progress as a terminal shows it, with the time that is left by the updates behind the first one.
-func event(p train.Progress, first int) progress.Event {
+func event(p train.Progress, first int) console.Event {
 	var terms strings.Builder
 	for _, t := range p.Largest(3) {
 		fmt.Fprintf(&terms, " %s %.3g", t.Name, t.Value)
@@ -151,7 +151,7 @@ func event(p train.Progress, first int) progress.Event {
 		phase = fmt.Sprintf("left out, since its gradient is not finite, rate %.2g, %.3g samples/s, update", p.Rate, p.Samples)
 	}
 	all := float64(p.Updates)
-	return progress.Event{Phase: phase, Step: p.Update, Steps: p.Updates, Part: float64(p.Update) / all, From: float64(first) / all}
+	return console.Event{Phase: phase, Step: p.Update, Steps: p.Updates, Part: float64(p.Update) / all, From: float64(first) / all}
 }
 
 func (f *trainFlags) summary(w io.Writer, r train.Result) error {

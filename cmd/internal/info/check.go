@@ -12,11 +12,11 @@ import (
 	"github.com/spark-compile/spark-compile/bench/machine"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/home"
+	"github.com/spark-compile/spark-compile/hal/placement"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
-	"github.com/spark-compile/spark-compile/internal/python"
+
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 )
 
 // Results of a check. Missing parts are optional.
@@ -201,8 +201,8 @@ func checkShared(ctx context.Context, d hal.Device) []check {
 // homes is a device that remembers where weights lie best.
 type homes interface {
 	Copies() string
-	Home() (home.Home, bool)
-	KeepHome(h home.Home) error
+	Home() (placement.Placement, bool)
+	KeepHome(h placement.Placement) error
 }
 
 // checkHome measures where weights lie best, unless that is known.
@@ -281,8 +281,8 @@ func runProbe(ctx context.Context, d hal.Device) (err error) {
 }
 
 func checkPtxas(ctx context.Context, s *status) check {
-	tool, err := ptxas.Find(ctx)
-	if errors.Is(err, ptxas.ErrNotFound) {
+	tool, err := toolchain.FindPtxas(ctx)
+	if errors.Is(err, toolchain.ErrNoPtxas) {
 		return check{"ptxas", missing, "packages contain only PTX, which the driver compiles on loading", "set PTXAS, add ptxas to the PATH, or pip install nvidia-cuda-nvcc"}
 	}
 	if err != nil {
@@ -298,14 +298,14 @@ func checkPtxas(ctx context.Context, s *status) check {
 
 func checkRuntime(ctx context.Context) check {
 	const name, remedy = "ONNX Runtime", "pip install onnxruntime for the python3 on the PATH, or set SPARK_PYTHON to one that has it"
-	p, err := python.Find()
-	if errors.Is(err, python.ErrNotFound) {
+	p, err := toolchain.FindPython()
+	if errors.Is(err, toolchain.ErrNoPython) {
 		return check{name, missing, "Python not found: spark-bench compares with nothing", remedy}
 	}
 	if err != nil {
 		return check{name, failed, err.Error(), remedy}
 	}
-	version, err := python.Version(ctx, p, "onnxruntime")
+	version, err := toolchain.PythonPackageVersion(ctx, p, "onnxruntime")
 	if err != nil {
 		return check{name, missing, err.Error(), remedy}
 	}

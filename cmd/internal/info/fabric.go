@@ -9,14 +9,14 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spark-compile/spark-compile/dora/ranks"
+	"github.com/spark-compile/spark-compile/dora/collectives"
+	"github.com/spark-compile/spark-compile/hal/machine"
 	"github.com/spark-compile/spark-compile/internal/cli"
-	"github.com/spark-compile/spark-compile/internal/fabric"
 )
 
 // connected describes what connects this machine to others that train with it. It exits with 1 if something is known to go wrong.
 func (t *tool) connected() error {
-	f := fabric.Machine{Sys: os.DirFS("/sys"), Getenv: os.LookupEnv, Addresses: addresses, Libraries: func() map[string]string { return ranks.Libraries(os.Getenv) }}.Read()
+	f := machine.FabricReader{Sys: os.DirFS("/sys"), Getenv: os.LookupEnv, Addresses: addresses, Libraries: func() map[string]string { return collectives.Libraries(os.Getenv) }}.Read()
 	if t.JSON {
 		return cli.JSON(t.out, f)
 	}

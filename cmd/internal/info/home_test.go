@@ -7,29 +7,29 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/hal/placement"
 	"github.com/spark-compile/spark-compile/internal/cost"
-	"github.com/spark-compile/spark-compile/internal/home"
-	"github.com/spark-compile/spark-compile/internal/simulated"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/simulated"
 )
 
 // remembering is a simulated GPU that shares its memory and keeps one answer.
 type remembering struct {
 	*simulated.Device
-	kept   *home.Home
+	kept   *placement.Placement
 	graphs int
 }
 
 func (r *remembering) Copies() string { return "" }
 
-func (r *remembering) Home() (home.Home, bool) {
+func (r *remembering) Home() (placement.Placement, bool) {
 	if r.kept == nil {
-		return home.Home{}, false
+		return placement.Placement{}, false
 	}
 	return *r.kept, true
 }
 
-func (r *remembering) KeepHome(h home.Home) error {
+func (r *remembering) KeepHome(h placement.Placement) error {
 	r.kept = &h
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spark-compile/spark-compile/internal/cli"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -64,7 +64,7 @@ func (p *packageInfo) print(out io.Writer) error {
 		if c.Generated {
 			drawn = "generated "
 		}
-		line("calibrated", "on %s, sha256 %s", plural.Count(c.Inputs, drawn+"input"), c.SHA256)
+		line("calibrated", "on %s, sha256 %s", console.Count(c.Inputs, drawn+"input"), c.SHA256)
 	}
 	if a := p.Provenance.Accuracy; a != nil {
 		line("accuracy", "lowest cosine %.6f (%s, %s inputs); asked for %g", a.Cosine, a.Of, a.On, a.Budget)
@@ -75,7 +75,7 @@ func (p *packageInfo) print(out io.Writer) error {
 		if v.Cubin {
 			code = "PTX and cubin"
 		}
-		line(v.Target, "%s, %s (%s), arena %.2f MB, weights %.2f MB", plural.Count(v.Launches, "launch"), plural.Count(v.Kernels, "kernel"), code, float64(v.Arena)/1e6, float64(p.Weights)/1e6)
+		line(v.Target, "%s, %s (%s), arena %.2f MB, weights %.2f MB", console.Count(v.Launches, "launch"), console.Count(v.Kernels, "kernel"), code, float64(v.Arena)/1e6, float64(p.Weights)/1e6)
 	}
 	for _, q := range p.Inputs {
 		line("input", "%s: %v", q.Name, q)

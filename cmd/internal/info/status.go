@@ -11,7 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/hal/machine"
 	"github.com/spark-compile/spark-compile/hal/nvml"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // status is the output of --json.
@@ -47,7 +47,7 @@ func (s *status) print(w io.Writer) error {
 	}
 	m := s.Machine
 	row("machine", identity(m))
-	row("platform", fmt.Sprintf("%s, %s, memory %s, %s available", m.Platform, plural.Count(m.CPUs, "CPU"), memorySize(float64(m.MemoryTotal)), memorySize(float64(m.MemoryAvailable))))
+	row("platform", fmt.Sprintf("%s, %s, memory %s, %s available", m.Platform, console.Count(m.CPUs, "CPU"), memorySize(float64(m.MemoryTotal)), memorySize(float64(m.MemoryAvailable))))
 	row("driver", driver(m))
 	for i := range m.GPUs {
 		row(fmt.Sprintf("GPU %d", m.GPUs[i].Index), gpu(&m.GPUs[i], i == m.Best)...)
@@ -120,7 +120,7 @@ func gpu(g *machine.GPU, best bool) []string {
 		head += fmt.Sprintf(", compute capability %d.%d", g.Major, g.Minor)
 	}
 	if g.SMs > 0 {
-		head += ", " + plural.Count(g.SMs, "SM")
+		head += ", " + console.Count(g.SMs, "SM")
 	}
 	if best {
 		head += ": used by default"

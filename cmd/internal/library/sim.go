@@ -11,7 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/hal/detect"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // SimOptions say which closed loops there are.
@@ -72,7 +72,7 @@ func OpenSim(ctx context.Context, opt SimOptions) (*Sim, error) {
 		return nil, errors.New("there is no scenario: name one that is built in, or a file")
 	}
 	if opt.N < 1 || opt.N > maxLoops/len(s.families) {
-		return nil, fmt.Errorf("n is %d, of %s: want 1 to %d loops in all", opt.N, plural.Count(len(s.families), "scenario"), maxLoops)
+		return nil, fmt.Errorf("n is %d, of %s: want 1 to %d loops in all", opt.N, console.Count(len(s.families), "scenario"), maxLoops)
 	}
 	for i := range s.families {
 		for k := range opt.N {

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spark-compile/spark-compile/dora/ranks"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/dora/collectives"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // together is a run on several ranks, each of which takes its part of the inputs. Nil: this process takes them all.
 type together struct {
-	group ranks.Group
+	group collectives.Group
 	begun time.Time
 	total int
 }
@@ -36,12 +36,12 @@ func (f *flags) join(ctx context.Context, p *runtime.Program, cases []testCase, 
 	if cases[0].name == "" {
 		return nil, nil, errors.New("--ranks splits a directory of inputs: give one as --input")
 	}
-	g, err := ranks.Join(ctx, ranks.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-run:", text) }})
+	g, err := collectives.Join(ctx, collectives.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-run:", text) }})
 	if err != nil {
 		return nil, nil, err
 	}
 	what := map[string]string{"model": p.Model, "precision": p.Precision, "file": p.Provenance.SHA256, "number of inputs": fmt.Sprint(len(cases))}
-	if err := ranks.Agree(ctx, g, what); err != nil {
+	if err := collectives.Agree(ctx, g, what); err != nil {
 		return nil, nil, errors.Join(err, g.Close())
 	}
 	var own []testCase
@@ -89,7 +89,7 @@ func (t *together) end(ctx context.Context, w io.Writer, inputs int, failed erro
 		}
 	}
 	if t.group.Rank() == 0 {
-		fmt.Fprintf(w, "%s: %s in %.3g s, %.4g a second\n", ranks.Describe(t.group), plural.Count(t.total, "input"), slowest, float64(t.total)/slowest)
+		fmt.Fprintf(w, "%s: %s in %.3g s, %.4g a second\n", collectives.Describe(t.group), console.Count(t.total, "input"), slowest, float64(t.total)/slowest)
 		if len(missed) > 0 {
 			fmt.Fprintf(w, "outputs differ from the expected ones on rank %s\n", strings.Join(missed, ", "))
 		}

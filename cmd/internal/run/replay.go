@@ -18,8 +18,8 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/viewer"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -95,7 +95,7 @@ func (f *flags) checkReplay() error {
 	case f.Other != "" && (f.OutputDir != "" || f.JSON != ""):
 		return errors.New("--output-dir and --json write what one package does, and two are given")
 	case f.RPY != nil && len(f.RPY) != 3:
-		return fmt.Errorf("--rpy has %s: want roll, pitch and yaw", plural.Count(len(f.RPY), "number"))
+		return fmt.Errorf("--rpy has %s: want roll, pitch and yaw", console.Count(len(f.RPY), "number"))
 	}
 	return nil
 }
@@ -378,7 +378,7 @@ func (f *flags) keep(frame uint32, raw map[string][]float64) error {
 // statistics prints how long the stages took.
 func (f *flags) statistics(w io.Writer, frames *replay.Directory, loops []*replayed, device string) error {
 	for _, r := range loops {
-		fmt.Fprintf(w, "%s, %s %s on %s: %s of %s, %d missed\n", r.name, r.program.Model, r.program.Precision, device, plural.Count(len(r.stages[0]), "step"), frames.Path(), r.missed)
+		fmt.Fprintf(w, "%s, %s %s on %s: %s of %s, %d missed\n", r.name, r.program.Model, r.program.Precision, device, console.Count(len(r.stages[0]), "step"), frames.Path(), r.missed)
 		if len(r.stages[0]) == 0 {
 			continue
 		}

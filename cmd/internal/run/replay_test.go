@@ -20,7 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/drive"
+
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
@@ -38,8 +38,8 @@ func command(args ...string) (code int, stdout, stderr string) {
 }
 
 // small cameras, and the layout of their pictures.
-func smallCameras() (road, wide drive.Camera, layout runtime.NV12) {
-	road, wide = drive.Cameras(16)
+func smallCameras() (road, wide openpilot.Camera, layout runtime.NV12) {
+	road, wide = openpilot.Cameras(16)
 	p := road.Draw(0)
 	return road, wide, runtime.NV12{Width: p.Width, Height: p.Height, Stride: p.Stride, UV: p.UV}
 }
@@ -49,7 +49,7 @@ func smallCameras() (road, wide drive.Camera, layout runtime.NV12) {
 func TestAReplayIsTheLoopsOutputs(t *testing.T) {
 	road, wide, layout := smallCameras()
 	dir := t.TempDir()
-	require.NoError(t, drive.WriteDirectory(dir, drive.PNG, road, wide, 6))
+	require.NoError(t, openpilot.WriteDirectory(dir, openpilot.PNG, road, wide, 6))
 	for _, camera := range []string{"road", "wide"} {
 		require.NoError(t, os.Remove(filepath.Join(dir, "000003_"+camera+".png")))
 	}
@@ -109,7 +109,7 @@ func TestADriversReplay(t *testing.T) {
 	r, err := compile.Loop(t.Context(), []*onnx.Model{file}, openpilot.Options{Largest: layout}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	pkg, dir := written(t, r.Program, "monitoring"), t.TempDir()
-	require.NoError(t, drive.WriteDriver(dir, drive.NPZ, camera, 3))
+	require.NoError(t, openpilot.WriteDriver(dir, openpilot.NPZ, camera, 3))
 	code, stdout, stderr := command(pkg, "--replay", dir, "--device", "emu")
 	require.Equal(t, cli.Done, code, stderr)
 	require.Regexp(t, `(?m)^monitoring, dmonitoring_model.onnx fp32 on cpu \(emu\): 3 steps of `, stdout)
@@ -130,7 +130,7 @@ func TestADriversReplay(t *testing.T) {
 func driveOf(t *testing.T) string {
 	road, wide, _ := smallCameras()
 	dir := t.TempDir()
-	require.NoError(t, drive.WriteDirectory(dir, drive.NPZ, road, wide, 2))
+	require.NoError(t, openpilot.WriteDirectory(dir, openpilot.NPZ, road, wide, 2))
 	return dir
 }
 
@@ -141,7 +141,7 @@ func TestAReplayThatCannotRun(t *testing.T) {
 	require.NoError(t, os.WriteFile(other, nil, 0o644))
 	large := t.TempDir()
 	road.Width, wide.Width = 2*road.Width, 2*wide.Width
-	require.NoError(t, drive.WriteDirectory(large, drive.NPZ, road, wide, 1))
+	require.NoError(t, openpilot.WriteDirectory(large, openpilot.NPZ, road, wide, 1))
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()

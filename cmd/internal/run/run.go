@@ -15,11 +15,11 @@ import (
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/ptxas"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -117,7 +117,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	opt.Import.Shapes, opt.Import.MaxOutput = f.Shape, f.MaxOutput
 	opt.F32Inputs, opt.F32Outputs = f.IO == "f32", f.IO == "f32"
 	if f.Profile { // for register counts, without which occupancy is an upper bound
-		if opt.Assembler, err = ptxas.Find(ctx); err != nil && !errors.Is(err, ptxas.ErrNotFound) {
+		if opt.Assembler, err = toolchain.FindPtxas(ctx); err != nil && !errors.Is(err, toolchain.ErrNoPtxas) {
 			return nil, err
 		}
 	}
@@ -136,10 +136,10 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 
 // finish prints the result, compares the outputs and writes the report.
 func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) error {
-	fmt.Fprintf(w, "%s %s on %s: %s, arena %.2f MB, weights %.2f MB\n", r.Model, r.Precision, r.Device, plural.Count(r.Launches, "launch"), float64(r.ArenaBytes)/1e6, float64(r.WeightsBytes)/1e6)
-	fmt.Fprintf(w, "%s: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", plural.Count(r.Runs, "run"), r.Mean, r.P50, r.P99)
+	fmt.Fprintf(w, "%s %s on %s: %s, arena %.2f MB, weights %.2f MB\n", r.Model, r.Precision, r.Device, console.Count(r.Launches, "launch"), float64(r.ArenaBytes)/1e6, float64(r.WeightsBytes)/1e6)
+	fmt.Fprintf(w, "%s: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", console.Count(r.Runs, "run"), r.Mean, r.P50, r.P99)
 	if f.Check {
-		fmt.Fprintf(w, "checked in %s a run: bounds, alignment and initialisation of memory, declared reads and writes, races, synchronisation; nothing found\n", plural.Count(r.Launches, "launch"))
+		fmt.Fprintf(w, "checked in %s a run: bounds, alignment and initialisation of memory, declared reads and writes, races, synchronisation; nothing found\n", console.Count(r.Launches, "launch"))
 	}
 	var missed error
 	if cases[0].want != nil {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/detect"
-	"github.com/spark-compile/spark-compile/internal/nodecases"
-	"github.com/spark-compile/spark-compile/internal/suite"
+	"github.com/spark-compile/spark-compile/internal/backendtest"
+
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -21,11 +21,11 @@ func (f *flags) suite(ctx context.Context, w, stderr io.Writer) error {
 	if f.Model != "" {
 		return errors.New("--suite takes directories, not a model")
 	}
-	opt := suite.Options{Precision: f.Precision, Target: f.Target, Tolerance: f.tolerance(), Open: func(ctx context.Context) (hal.Device, error) {
+	opt := backendtest.Options{Precision: f.Precision, Target: f.Target, Tolerance: f.tolerance(), Open: func(ctx context.Context) (hal.Device, error) {
 		d, _, err := detect.Open(ctx, detect.Options{Name: f.Device, Called: "--device", Check: f.Check})
 		return d, err
 	}}
-	results, err := suite.Run(ctx, f.Suite, opt)
+	results, err := backendtest.Run(ctx, f.Suite, opt)
 	if err != nil {
 		return err
 	}
@@ -35,9 +35,9 @@ func (f *flags) suite(ctx context.Context, w, stderr io.Writer) error {
 			fmt.Fprintf(stderr, "warning: %s\n", text)
 		}
 		switch r.Outcome {
-		case suite.Failed:
+		case backendtest.Failed:
 			fmt.Fprintf(w, "FAILED %s: %v\n", r.Name, r.Err)
-		case suite.Skipped:
+		case backendtest.Skipped:
 			reasons[r.Reason()]++
 		}
 	}
@@ -45,24 +45,24 @@ func (f *flags) suite(ctx context.Context, w, stderr io.Writer) error {
 	for _, n := range slices.SortedFunc(maps.Keys(reasons), most) {
 		fmt.Fprintf(w, "skipped %4d  %s\n", reasons[n], n)
 	}
-	count := suite.Count(results)
+	count := backendtest.CountOutcomes(results)
 	bound := 0
 	for _, r := range results {
-		if r.Outcome == suite.Passed && r.Bound {
+		if r.Outcome == backendtest.Passed && r.Bound {
 			bound++
 		}
 	}
-	fmt.Fprintf(w, "%d passed, %d failed, %d skipped; inputs that decide shapes are compiled in as constants: in %d of those passed\n", count[suite.Passed], count[suite.Failed], count[suite.Skipped], bound)
-	if count[suite.Failed] > 0 {
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped; inputs that decide shapes are compiled in as constants: in %d of those passed\n", count[backendtest.Passed], count[backendtest.Failed], count[backendtest.Skipped], bound)
+	if count[backendtest.Failed] > 0 {
 		return errCases
 	}
 	return nil
 }
 
 // tolerance is the default for an element type, overridden by the flags.
-func (f *flags) tolerance() func(ir.DType) nodecases.Tolerance {
-	return func(d ir.DType) nodecases.Tolerance {
-		t := nodecases.For(d)
+func (f *flags) tolerance() func(ir.DType) backendtest.Tolerance {
+	return func(d ir.DType) backendtest.Tolerance {
+		t := backendtest.For(d)
 		if f.Rtol != nil {
 			t.Rel = *f.Rtol
 		}

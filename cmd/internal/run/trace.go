@@ -17,9 +17,9 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
-	"github.com/spark-compile/spark-compile/internal/progress"
+
 	"github.com/spark-compile/spark-compile/internal/trace"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -51,7 +51,7 @@ func (f *flags) trace(ctx context.Context, stderr io.Writer, p *runtime.Program,
 		return nil, err
 	}
 	v := plain.Model().Variant
-	t, err := trace.New(ctx, p, v, f.made, inputs, f.Trace, d.Info().Backend != "emu", progress.New(tell))
+	t, err := trace.New(ctx, p, v, f.made, inputs, f.Trace, d.Info().Backend != "emu", console.New(tell))
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func described(c *runtime.Calibration) string {
 	case c == nil:
 		return "no inputs"
 	case c.Generated:
-		return plural.Count(c.Inputs, "generated input")
+		return console.Count(c.Inputs, "generated input")
 	}
-	return fmt.Sprintf("%s (SHA-256 %.12s…)", plural.Count(c.Inputs, "input"), c.SHA256)
+	return fmt.Sprintf("%s (SHA-256 %.12s…)", console.Count(c.Inputs, "input"), c.SHA256)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/drive"
+
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -200,10 +200,10 @@ func TestThePageDrawsWhatTheModelsSay(t *testing.T) {
 	if *update {
 		precisions, length = []string{"fp16", "nvfp4"}, 30
 	}
-	road, wide := drive.Cameras(2)
+	road, wide := openpilot.Cameras(2)
 	dir := filepath.Join(t.TempDir(), "frames")
 	require.NoError(t, os.Mkdir(dir, 0o755))
-	require.NoError(t, drive.WriteDirectory(dir, drive.NPZ, road, wide, length))
+	require.NoError(t, openpilot.WriteDirectory(dir, openpilot.NPZ, road, wide, length))
 	frames, err := replay.Open(dir)
 	require.NoError(t, err)
 	last, err := frames.Frame(length - 1)

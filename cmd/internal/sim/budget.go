@@ -10,7 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/compile"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/precision"
 )
 
@@ -46,7 +46,7 @@ func (r *report) stored(label string) string {
 	_, in := scenario.FilesOf(r.Algorithm)
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(r.Layers)) {
-		parts = append(parts, fmt.Sprintf("%s in %s", plural.Count(r.Layers[name], "layer"), name))
+		parts = append(parts, fmt.Sprintf("%s in %s", console.Count(r.Layers[name], "layer"), name))
 	}
 	text := strings.Join(parts, ", ")
 	switch only := r.precision(); {

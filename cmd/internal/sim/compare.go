@@ -17,7 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/bench/scenario/stats"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
 	samples "github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -84,14 +84,14 @@ func (f *compareFlags) side(ctx context.Context, what string, warn func(string),
 		_, _, err = run.simulate(ctx, &job{}, &start{Report: r}, nil, stderr)
 		if errors.Is(err, context.Canceled) {
 			fmt.Fprintf(stderr, "%s of %s had run, and nothing is kept: to go on after a stop, run each algorithm with "+
-				"spark-sim run --json FILE and compare the files\n", plural.Count(len(r.Metrics), "loop"), what)
+				"spark-sim run --json FILE and compare the files\n", console.Count(len(r.Metrics), "loop"), what)
 		}
 		return r, err
 	}
 	r, err := readReport(what)
 	if err == nil && r.Partial {
 		err = fmt.Errorf("%s has %d of %s, since the run was stopped; go on with spark-sim run --resume %s", what,
-			len(r.Metrics), plural.Count(r.total(), "loop"), what)
+			len(r.Metrics), console.Count(r.total(), "loop"), what)
 	}
 	return r, err
 }

@@ -21,8 +21,7 @@ import (
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
-	"github.com/spark-compile/spark-compile/internal/plural"
-	"github.com/spark-compile/spark-compile/internal/printable"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // flags is the command line.
@@ -61,8 +60,8 @@ const Summary = "Run closed loops of driving by the batch."
 
 // Main runs the command, under the name that was typed, and returns its exit code.
 func Main(name string, args []string, stdout, stderr io.Writer) int {
-	stdout = printable.Writer{Writer: cli.Tables(args, stdout, stderr)} // names are those of files
-	stderr = printable.Writer{Writer: stderr}
+	stdout = console.EscapeWriter{Writer: cli.Tables(args, stdout, stderr)} // names are those of files
+	stderr = console.EscapeWriter{Writer: stderr}
 	var f flags
 	return cli.Main(&f, name, Summary, args, stdout, stderr, func(ctx context.Context) error {
 		switch {
@@ -114,7 +113,7 @@ func (f *listFlags) run(ctx context.Context, w, stderr io.Writer) error {
 			return err
 		}
 		for _, x := range list {
-			fmt.Fprintf(t, "%s\t%s\t%s\n", x.Name, plural.Count(len(x.Vary), "drawn parameter"),
+			fmt.Fprintf(t, "%s\t%s\t%s\n", x.Name, console.Count(len(x.Vary), "drawn parameter"),
 				strings.Join(slices.Sorted(maps.Keys(x.Vary)), " "))
 		}
 		return t.Flush()

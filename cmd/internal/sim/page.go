@@ -17,8 +17,8 @@ import (
 	"github.com/spark-compile/spark-compile/bench/scenario/stats"
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
-	"github.com/spark-compile/spark-compile/internal/plot"
-	"github.com/spark-compile/spark-compile/internal/plural"
+	"github.com/spark-compile/spark-compile/internal/console"
+
 	samples "github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -114,8 +114,8 @@ func writePage(ctx context.Context, path, device string, sides []*report, compar
 			}
 		}
 	}
-	p.Run = fmt.Sprintf("%s of %s, %s, seed %d, on %s.", plural.Count(len(first.Metrics), "loop"),
-		plural.Count(len(first.Scenarios), "scenario"), first.Tier, first.Seed, first.Device)
+	p.Run = fmt.Sprintf("%s of %s, %s, seed %d, on %s.", console.Count(len(first.Metrics), "loop"),
+		console.Count(len(first.Scenarios), "scenario"), first.Tier, first.Seed, first.Device)
 	for i, side := range sides {
 		label := ""
 		if len(sides) > 1 {
@@ -165,7 +165,7 @@ func (r *report) summary() string {
 			failed++
 		}
 	}
-	text := fmt.Sprintf("%d of %s failed", failed, plural.Count(len(r.Metrics), "loop"))
+	text := fmt.Sprintf("%d of %s failed", failed, console.Count(len(r.Metrics), "loop"))
 	if r.Partial {
 		text += fmt.Sprintf("; the run was stopped behind them, of %d", r.total())
 	}
@@ -305,7 +305,7 @@ func view(names []string, traces []scenario.Trace) (template.HTML, []pageSide) {
 			cars = append(cars, car)
 		}
 	}
-	c := plot.Canvas{Height: int(strip+20) * len(traces)}
+	c := samples.Canvas{Height: int(strip+20) * len(traces)}
 	var out []pageSide
 	for i, trace := range traces {
 		side := pageSide{Name: names[i], Step: every * scenario.Step, At: at, X: own,
@@ -334,12 +334,12 @@ func view(names []string, traces []scenario.Trace) (template.HTML, []pageSide) {
 				class, -scale*length/2, -scale*width/2, scale*length, scale*width)
 		}
 		clip := fmt.Sprintf(`<svg x="0" y="%.0f" width="%d" height="%.0f" viewBox="0 %.0f %d %.0f">`, side.Y-strip/2,
-			plot.Width, strip, side.Y-strip/2, plot.Width, strip)
+			samples.PlotWidth, strip, side.Y-strip/2, samples.PlotWidth, strip)
 		fmt.Fprintf(&c, `<g data-side="%d">%s<rect class="road" x="0" y="%.0f" width="%d" height="%.0f"/>`, i, clip,
-			side.Y-strip/2, plot.Width, strip)
+			side.Y-strip/2, samples.PlotWidth, strip)
 		for _, y := range []float64{-1.5, -0.5, 0.5, 1.5} {
 			fmt.Fprintf(&c, `<line class="edge" x1="0" x2="%d" y1="%.1f" y2="%.1f" stroke-dashoffset="%.0f"/>`,
-				plot.Width, side.Y-scale*lane*y, side.Y-scale*lane*y, scale*row[4])
+				samples.PlotWidth, side.Y-scale*lane*y, side.Y-scale*lane*y, scale*row[4])
 		}
 		for k := range cars {
 			box(`data-car=""`, "other", place(row[5+2*k]+length, row[6+2*k]))
@@ -370,15 +370,15 @@ func curves(names []string, traces []scenario.Trace) (out []template.HTML) {
 	}
 	for _, name := range list {
 		column := traces[0].Column(name)
-		var series []plot.Series
+		var series []samples.Series
 		for i, trace := range traces {
-			s := plot.Series{Name: names[i]}
+			s := samples.Series{Name: names[i]}
 			for _, row := range trace.Rows {
 				s.X, s.Y = append(s.X, row[0]), append(s.Y, row[column])
 			}
 			series = append(series, s)
 		}
-		out = append(out, plot.Curves(name+" over time", "time, s", name+", "+traces[0].Columns[column].Unit, series,
+		out = append(out, samples.Curves(name+" over time", "time, s", name+", "+traces[0].Columns[column].Unit, series,
 			false, short))
 	}
 	return out
@@ -398,9 +398,9 @@ func distribution(m scenario.Metric, k int, names []string, sides []*report) tem
 			rows = append(rows, values)
 		}
 	}
-	top := plot.MarginTop + 10
-	c := plot.Canvas{Height: top + len(rows)*row + len(sides[0].Scenarios)*6 + 24}
-	x := plot.NewScale(slices.Concat(rows...), left, plot.Width-12, false)
+	top := samples.MarginTop + 10
+	c := samples.Canvas{Height: top + len(rows)*row + len(sides[0].Scenarios)*6 + 24}
+	x := samples.NewScale(slices.Concat(rows...), left, samples.PlotWidth-12, false)
 	title := m.Name
 	if m.Unit != "" {
 		title += ", " + m.Unit

@@ -11,13 +11,13 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
-	"github.com/spark-compile/spark-compile/dora/ranks"
+	"github.com/spark-compile/spark-compile/dora/collectives"
 	"github.com/spark-compile/spark-compile/internal/cli"
 )
 
 // job is the processes that share a run: ranks that mpirun, torchrun or Slurm has started, or this one alone.
 type job struct {
-	group ranks.Group // nil: alone
+	group collectives.Group // nil: alone
 }
 
 // join joins the ranks.
@@ -25,7 +25,7 @@ func (f *runFlags) join(ctx context.Context, stderr io.Writer) (*job, error) {
 	if !f.Ranks {
 		return &job{}, nil
 	}
-	g, err := ranks.Join(ctx, ranks.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-sim:", text) }})
+	g, err := collectives.Join(ctx, collectives.Options{Message: func(text string) { fmt.Fprintln(stderr, "spark-sim:", text) }})
 	return &job{g}, err
 }
 
@@ -71,7 +71,7 @@ func (j *job) same(ctx context.Context, f *runFlags) error {
 		}
 		given[strings.ToLower(x.Name)] = fmt.Sprint(reflect.Indirect(value))
 	}
-	return ranks.Agree(ctx, j.group, given)
+	return collectives.Agree(ctx, j.group, given)
 }
 
 // start is what the first rank tells the others of a run.
@@ -129,7 +129,7 @@ func (j *job) agree(ctx context.Context, r *report, a scenario.Algorithm) error 
 	if err != nil {
 		return err
 	}
-	return ranks.Agree(ctx, j.group, map[string]string{"version of spark-sim": cli.Version(), "device": r.Device,
+	return collectives.Agree(ctx, j.group, map[string]string{"version of spark-sim": cli.Version(), "device": r.Device,
 		"SHA-256 of the file of algorithm " + r.Algorithm: own, "SHA-256 of the recorded route": route})
 }
 

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
+	"github.com/spark-compile/spark-compile/dora/collectives"
 	"github.com/spark-compile/spark-compile/dora/dataset"
-	"github.com/spark-compile/spark-compile/dora/ranks"
 	"github.com/spark-compile/spark-compile/internal/cli"
-	"github.com/spark-compile/spark-compile/internal/localranks"
+	"github.com/spark-compile/spark-compile/internal/testing/localranks"
 )
 
 // noisy is a file with two scenarios, of which each loop has other draws and noise, and the arguments to run them.
@@ -133,9 +133,9 @@ func pair(t *testing.T, f func(j *job) error) error {
 	var ended errgroup.Group
 	for rank := range 2 {
 		env := map[string]string{"RANK": fmt.Sprint(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-			"MASTER_PORT": port, ranks.TokenVariable: strings.Repeat("0123456789abcdef", 2)}
+			"MASTER_PORT": port, collectives.TokenVariable: strings.Repeat("0123456789abcdef", 2)}
 		ended.Go(func() error {
-			g, err := ranks.Join(t.Context(), ranks.Options{Getenv: func(name string) string { return env[name] }})
+			g, err := collectives.Join(t.Context(), collectives.Options{Getenv: func(name string) string { return env[name] }})
 			if err != nil {
 				return err
 			}

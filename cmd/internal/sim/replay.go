@@ -17,8 +17,8 @@ import (
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/plural"
 	samples "github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -131,7 +131,7 @@ func (f *replayFlags) run(ctx context.Context, w, stderr io.Writer) error {
 		return nil
 	case other > 0:
 		fmt.Fprintf(w, "\n%s of %d differ from those in %s: it ran on %s by version %s\n",
-			plural.Count(other, "metric"), len(was), f.File, in.Device, in.Program)
+			console.Count(other, "metric"), len(was), f.File, in.Device, in.Program)
 		return errOther
 	}
 	_, err = fmt.Fprintf(w, "\nthe same bits as in %s\n", f.File)

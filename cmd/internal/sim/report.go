@@ -20,9 +20,9 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/plural"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -94,7 +94,7 @@ func (r *report) outside() string {
 		}
 	}
 	return fmt.Sprintf("%d of %s left the reprojected corridor of %s, and ended there: %s\n", left,
-		plural.Count(len(r.Metrics), "loop"), r.Route, scenario.Corridor)
+		console.Count(len(r.Metrics), "loop"), r.Route, scenario.Corridor)
 }
 
 // take puts the report's scenarios on a recorded route; where there are none, the route's own one is.
@@ -267,15 +267,15 @@ func readReport(path string) (*report, error) {
 		return nil, fmt.Errorf("%s: another version of spark-sim wrote it; run it again", path)
 	case r.N < 1 || len(r.Scenarios) == 0 || r.N > maxLoops/len(r.Scenarios):
 		return nil, fmt.Errorf("%s: n is %d and there are %s; it is damaged", path, r.N,
-			plural.Count(len(r.Scenarios), "scenario"))
+			console.Count(len(r.Scenarios), "scenario"))
 	case rows > r.total() || rows < r.total() && !r.Partial:
-		return nil, fmt.Errorf("%s: it has %s for %s of %s; it is damaged", path, plural.Count(rows, "row"),
-			plural.Count(len(r.Scenarios), "scenario"), plural.Count(r.N, "loop"))
+		return nil, fmt.Errorf("%s: it has %s for %s of %s; it is damaged", path, console.Count(rows, "row"),
+			console.Count(len(r.Scenarios), "scenario"), console.Count(r.N, "loop"))
 	}
 	for i, row := range r.Metrics {
 		if len(row) != len(r.Columns) {
 			return nil, fmt.Errorf("%s: row %d has %s, want %d; it is damaged", path, i,
-				plural.Count(len(row), "number"), len(r.Columns))
+				console.Count(len(row), "number"), len(r.Columns))
 		}
 	}
 	names := map[string]bool{}
@@ -437,7 +437,7 @@ func (l *lines) add(r *report, from int) error {
 			return err
 		}
 		if _, err := l.w.Write(text); err != nil {
-			err = fmt.Errorf("writing %s: %w; the %s before are there", l.path, err, plural.Count(i, "loop"))
+			err = fmt.Errorf("writing %s: %w; the %s before are there", l.path, err, console.Count(i, "loop"))
 			if l.f != nil {
 				err = errors.Join(err, l.f.Truncate(l.size))
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
-	"github.com/spark-compile/spark-compile/internal/plural"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
+
 	samples "github.com/spark-compile/spark-compile/internal/report"
 )
 
@@ -42,7 +42,7 @@ type runFlags struct {
 	batch int              // loops at once; 0: the default
 	every time.Duration    // between savings of the report while loops run; 0: saveEvery
 	ended func(of *report) // is told when loops have ended, for tests
-	tell  func(progress.Event)
+	tell  func(console.Event)
 }
 
 // saveEvery is how often a report is saved while loops run, so that a run that is killed loses no more.
@@ -141,10 +141,10 @@ func (f *runFlags) write(
 	if r.Partial {
 		way := ""
 		if r.State != "" {
-			way = fmt.Sprintf(", and on the way of %s", plural.Count(loopsOf(left), "other"))
+			way = fmt.Sprintf(", and on the way of %s", console.Count(loopsOf(left), "other"))
 		}
 		_, err := fmt.Fprintf(stderr, "stopped behind %d of %s%s: %s\n", len(r.Metrics),
-			plural.Count(r.total(), "loop"), way, kept)
+			console.Count(r.total(), "loop"), way, kept)
 		failed = errors.Join(failed, err)
 	}
 	return failed
@@ -246,7 +246,7 @@ func (f *runFlags) plan(ctx context.Context, warn func(string)) (*report, error)
 	}
 	if r.N < 1 || r.N > maxLoops/len(r.Scenarios) {
 		return nil, fmt.Errorf("--n %d of %s: want 1 to %d loops in all", r.N,
-			plural.Count(len(r.Scenarios), "scenario"), maxLoops)
+			console.Count(len(r.Scenarios), "scenario"), maxLoops)
 	}
 	if r.Digest, err = digest(a); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // shortRun is a run of six loops of a second, in batches of two.
@@ -77,7 +77,7 @@ func TestRun_InterruptedInABatchGoesOn(t *testing.T) {
 	} {
 		ctx, stop := context.WithCancel(t.Context())
 		f := shortRun(t, t.TempDir())
-		f.tell = func(e progress.Event) {
+		f.tell = func(e console.Event) {
 			if e.Part > c.part {
 				stop()
 			}
@@ -91,7 +91,7 @@ func TestRun_InterruptedInABatchGoesOn(t *testing.T) {
 		}
 		rest := &runFlags{Resume: f.JSON, Device: "emu", batch: 2}
 		var first float64
-		rest.tell = func(e progress.Event) {
+		rest.tell = func(e console.Event) {
 			if first == 0 && !e.Begin {
 				first = e.Part
 			}
@@ -120,7 +120,7 @@ func TestRun_SavesWhileLoopsRun(t *testing.T) {
 		f, dir := shortRun(t, t.TempDir()), t.TempDir()
 		killed := filepath.Join(dir, "out.json")
 		f.every = time.Nanosecond
-		f.tell = func(e progress.Event) {
+		f.tell = func(e console.Event) {
 			if e.Part < part || dir == "" {
 				return
 			}
@@ -165,7 +165,7 @@ func TestRun_KeepsCheckpointsThatItDoesNotComeTo(t *testing.T) {
 	f.N = &n
 	stopped := func(f *runFlags, part float64) {
 		ctx, stop := context.WithCancel(t.Context())
-		f.tell = func(e progress.Event) {
+		f.tell = func(e console.Event) {
 			if e.Part > part {
 				stop()
 			}
@@ -224,7 +224,7 @@ func TestRun_KeepsCheckpointsThatItDoesNotComeTo(t *testing.T) {
 func TestRun_RemovesTheStateOfAnEarlierRun(t *testing.T) {
 	f := shortRun(t, t.TempDir())
 	ctx, stop := context.WithCancel(t.Context())
-	f.tell = func(e progress.Event) {
+	f.tell = func(e console.Event) {
 		if e.Part > 0.1 {
 			stop()
 		}
@@ -288,7 +288,7 @@ func TestRun_WritesTheReportWhateverElseFails(t *testing.T) {
 	f := shortRun(t, t.TempDir())
 	require.NoError(t, os.MkdirAll(filepath.Join(stateOf(f.JSON), "in the way"), 0o755))
 	ctx, stop := context.WithCancel(t.Context())
-	f.tell = func(e progress.Event) {
+	f.tell = func(e console.Event) {
 		if e.Part > 0.4 {
 			stop()
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/dataset"
-	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/testdata/gen/keeper"
 )
 
@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 		Condition: func(cond string) (bool, error) {
 			interpreter := os.Getenv("SPARK_PYTHON")
 			if cond == "pycapnp" && interpreter != "" {
-				_, err := python.Version(t.Context(), interpreter, "capnp")
+				_, err := toolchain.PythonPackageVersion(t.Context(), interpreter, "capnp")
 				return err == nil, nil
 			}
 			return cond == "python" && interpreter != "", nil

@@ -10,11 +10,10 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
-	"github.com/spark-compile/spark-compile/dora/ranks"
+	"github.com/spark-compile/spark-compile/dora/collectives"
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/cli"
-	"github.com/spark-compile/spark-compile/internal/plural"
-	"github.com/spark-compile/spark-compile/internal/progress"
+	"github.com/spark-compile/spark-compile/internal/console"
 )
 
 // errStopped ends a rank whose loops have not ended, since another one was interrupted.
@@ -186,7 +185,7 @@ func (f *runFlags) simulate(ctx context.Context, j *job, s *start, out *lines, s
 		return "", nil, err
 	}
 	if s.Ended == r.total() {
-		return fmt.Sprintf("%s: all %s had ended before", r.Algorithm, plural.Count(s.Ended, "loop")), nil, nil
+		return fmt.Sprintf("%s: all %s had ended before", r.Algorithm, console.Count(s.Ended, "loop")), nil, nil
 	}
 	begin := time.Now()
 	run, err := r.runner(ctx, d)
@@ -224,7 +223,7 @@ func (f *runFlags) simulate(ctx context.Context, j *job, s *start, out *lines, s
 	if f.tell != nil {
 		tell = f.tell
 	}
-	run.Progress = progress.New(tell)
+	run.Progress = console.New(tell)
 	run.Progress.Expect(float64((r.total() - x.first + j.size() - 1) / j.size()))
 	result, err := x.run(ctx, run, a, s.Checkpoints)
 	clear()
@@ -245,10 +244,10 @@ func (f *runFlags) simulate(ctx context.Context, j *job, s *start, out *lines, s
 		steps += int(math.Round(row[len(row)-1] / scenario.Step))
 	}
 	end = fmt.Sprintf("%s: %s, %s, %s of 50 ms in %.1f s on %s, %s", r.Algorithm,
-		plural.Count(len(r.Metrics)-x.first, "loop"), r.Tier, plural.Count(steps, "step"), time.Since(begin).Seconds(),
-		r.Device, plural.Count(launches, "launch"))
+		console.Count(len(r.Metrics)-x.first, "loop"), r.Tier, console.Count(steps, "step"), time.Since(begin).Seconds(),
+		r.Device, console.Count(launches, "launch"))
 	if j.group != nil {
-		end += ", " + ranks.Describe(j.group)
+		end += ", " + collectives.Describe(j.group)
 	}
 	return end, x.left, err
 }

@@ -32,10 +32,10 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/internal/cli"
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/python"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/testing/golden"
+	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -317,9 +317,9 @@ func whole(t *testing.T) string {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "driving_"+name+".onnx"), m.ONNX, 0o644))
 	}
-	road, wide := drive.Cameras(16)
+	road, wide := openpilot.Cameras(16)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "frames"), 0o755))
-	require.NoError(t, drive.WriteDirectory(filepath.Join(dir, "frames"), drive.PNG, road, wide, 2))
+	require.NoError(t, openpilot.WriteDirectory(filepath.Join(dir, "frames"), openpilot.PNG, road, wide, 2))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "machine.json"), []byte(machine), 0o644))
 	for _, args := range []string{
 		fmt.Sprintf("compile driving_vision.onnx driving_policy.onnx -o driven --precision fp32 --quiet --camera %dx%d", road.Width, road.Height),
@@ -347,7 +347,7 @@ func whole(t *testing.T) string {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, form, route, name), raw, 0o644))
 	}
 	log("plain", "rlog", raw)
-	interpreter, err := python.Find()
+	interpreter, err := toolchain.FindPython()
 	if err != nil {
 		return dir
 	}

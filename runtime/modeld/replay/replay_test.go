@@ -15,17 +15,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spark-compile/spark-compile/internal/drive"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // recorded writes a drive and removes its second frame.
-func recorded(t *testing.T, format drive.Format) (dir string, road, wide drive.Camera) {
+func recorded(t *testing.T, format openpilot.Format) (dir string, road, wide openpilot.Camera) {
 	t.Helper()
 	dir = t.TempDir()
-	road, wide = drive.Cameras(8)
-	require.NoError(t, drive.WriteDirectory(dir, format, road, wide, 4))
+	road, wide = openpilot.Cameras(8)
+	require.NoError(t, openpilot.WriteDirectory(dir, format, road, wide, 4))
 	files, err := filepath.Glob(filepath.Join(dir, "000001*"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
@@ -37,7 +37,7 @@ func recorded(t *testing.T, format drive.Format) (dir string, road, wide drive.C
 }
 
 func TestFramesAreThoseThatTheCamerasDrew(t *testing.T) {
-	dir, road, wide := recorded(t, drive.NPZ)
+	dir, road, wide := recorded(t, openpilot.NPZ)
 	d, err := Open(dir)
 	require.NoError(t, err)
 	require.Equal(t, 3, d.Len())
@@ -61,7 +61,7 @@ func TestFramesAreThoseThatTheCamerasDrew(t *testing.T) {
 
 // TestPNGIsTheSameUpToRounding: through RGB and back, luma and chroma are off by what two roundings can do, but where RGB does not have the colour.
 func TestPNGIsTheSameUpToRounding(t *testing.T) {
-	dir, road, wide := recorded(t, drive.PNG)
+	dir, road, wide := recorded(t, openpilot.PNG)
 	d, err := Open(dir)
 	require.NoError(t, err)
 	for i, number := range []int{0, 2, 3} {
@@ -74,7 +74,7 @@ func TestPNGIsTheSameUpToRounding(t *testing.T) {
 }
 
 // same holds a picture against a drawn one, which is padded.
-func same(t *testing.T, want drive.Picture, got modeld.Picture, apart int) {
+func same(t *testing.T, want openpilot.Picture, got modeld.Picture, apart int) {
 	t.Helper()
 	compared := 0
 	require.Equal(t, []int{want.Width, want.Height}, []int{got.Width, got.Height})
@@ -99,7 +99,7 @@ func same(t *testing.T, want drive.Picture, got modeld.Picture, apart int) {
 }
 
 // hasRGB reports whether RGB has the colours of the four pixels around one.
-func hasRGB(p drive.Picture, x, y int) bool {
+func hasRGB(p openpilot.Picture, x, y int) bool {
 	uv := p.Data[p.UV+y/2*p.Stride+x:]
 	u, v := float64(uv[0])-128, float64(uv[1])-128
 	for k := range 4 {
@@ -324,11 +324,11 @@ func TestCamerasBySize(t *testing.T) {
 
 // BenchmarkFrames reads frames of a comma 3X's size, which come every 50 ms.
 func BenchmarkFrames(b *testing.B) {
-	road, wide := drive.Cameras(1)
-	for _, format := range []drive.Format{drive.NPZ, drive.PNG} {
+	road, wide := openpilot.Cameras(1)
+	for _, format := range []openpilot.Format{openpilot.NPZ, openpilot.PNG} {
 		b.Run(string(format), func(b *testing.B) {
 			dir := b.TempDir()
-			require.NoError(b, drive.WriteDirectory(dir, format, road, wide, 2))
+			require.NoError(b, openpilot.WriteDirectory(dir, format, road, wide, 2))
 			d, err := Open(dir)
 			require.NoError(b, err)
 			for b.Loop() {

@@ -10,11 +10,11 @@ import (
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/bench/scenario/stats"
 	"github.com/spark-compile/spark-compile/dora"
-	"github.com/spark-compile/spark-compile/dora/ranks"
+	"github.com/spark-compile/spark-compile/dora/collectives"
 	"github.com/spark-compile/spark-compile/dora/train"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
-	"github.com/spark-compile/spark-compile/internal/fulltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // What comparisons are judged by: chosen on seed 501, used on others.
@@ -84,7 +84,7 @@ func adapted(t *testing.T, d hal.Device, damage float64) (damaged, mended *onnx.
 	dir := t.TempDir()
 	require.NoError(t, p.Write(dir, damage))
 	path := filepath.Join(dir, "clone_damaged.onnx")
-	alone, err := ranks.Join(t.Context(), ranks.Options{})
+	alone, err := collectives.Join(t.Context(), collectives.Options{})
 	require.NoError(t, err)
 	result, err := train.Run(t.Context(), train.Options{
 		Model: path, Teacher: filepath.Join(dir, "clone.onnx"), Data: filepath.Join(dir, "clone"),

@@ -10,7 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -98,7 +98,7 @@ func Damage(file *onnx.Model, layer string, share float64, seed uint64) (*onnx.M
 	for k := range noise {
 		noise[k] = rng.NormFloat64()
 	}
-	by := share * math.Sqrt(linear.Dot(rows, rows)/linear.Dot(noise, noise))
+	by := share * math.Sqrt(blas.Dot(rows, rows)/blas.Dot(noise, noise))
 	for k := range rows {
 		rows[k] += float64(by * noise[k])
 	}

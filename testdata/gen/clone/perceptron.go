@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/spark-compile/spark-compile/internal/linear"
+	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -48,7 +48,7 @@ func (p *perceptron) forward(x []float64) [2]float64 {
 	for i, l := range p.layers {
 		l.input = x
 		for o := range l.out {
-			l.output[o] = l.bias[o] + linear.Dot(l.weight[o*l.in:(o+1)*l.in], x)
+			l.output[o] = l.bias[o] + blas.Dot(l.weight[o*l.in:(o+1)*l.in], x)
 			if i < len(p.layers)-1 {
 				l.output[o] = max(l.output[o], 0)
 			}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
-	drawing "github.com/spark-compile/spark-compile/internal/drive"
+	drawing "github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 

@@ -1,0 +1,5 @@
+package profile
+
+var StampedBlocks = stampedBlocks
+
+const StampWords = words
