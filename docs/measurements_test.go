@@ -25,7 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write measurements.md from measurements/, and replace the commit now")
+var update = flag.Bool("update", false, "write the pages of measurements/, and replace the commit now")
 
 // A measurement is an entry of measurements/index.json: a table, the command that makes it, and what it shows. The
 // digest is of what the table depends on, so a change that leaves these alone makes no figure stale. An entry made
@@ -39,7 +39,9 @@ type measurement struct {
 	Commit     string   `json:"commit,omitempty"`
 	From       []string `json:"from,omitempty"` // programs of internal/compile/testdata/programs.txt, with * for any text, and packages
 	Digest     string   `json:"digest,omitempty"`
-	Table      string   `json:"table"` // measurements/TABLE.csv
+	Table      string   `json:"table"`             // measurements/TABLE.csv
+	Columns    []string `json:"columns,omitempty"` // shown on the page; none: the conclusion says it all
+	Rows       string   `json:"rows,omitempty"`    // those shown, a regular expression; "": all
 	stale      bool
 }
 
@@ -48,28 +50,32 @@ const (
 	entered = "now" // the commit of an entry that -update completes
 )
 
-// TestMeasurements_PageIsOfTheData compares measurements.md with what the tables of measurements/ and their digests
-// make of it. With -v it lists what is stale.
-func TestMeasurements_PageIsOfTheData(t *testing.T) {
+// TestMeasurements_PagesAreOfTheData compares the pages with what the tables of measurements/ and their digests make of
+// them. With -v it lists what is stale.
+func TestMeasurements_PagesAreOfTheData(t *testing.T) {
 	recorded, err := os.ReadFile("../internal/compile/testdata/programs.txt")
 	require.NoError(t, err)
 	all, err := measurements(".", strings.Split(strings.TrimSpace(string(recorded)), "\n"))
 	require.NoError(t, err)
-	want, err := page(".", all)
+	want, err := pages(".", all)
 	require.NoError(t, err)
-	require.LessOrEqual(t, proseWords(want), 2500, "words of measurements.md without tables and commands: shorten conclusions")
 	for _, m := range all {
 		if m.stale {
 			t.Logf("stale: %s: %s", m.Title, strings.Join(m.Commands, "; "))
 		}
 	}
-	if *update {
-		require.NoError(t, os.WriteFile("measurements.md", []byte(want), 0o644))
-		return
+	words := 0
+	for name, text := range want {
+		words += len(strings.Fields(text))
+		if *update {
+			require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
+			continue
+		}
+		have, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, text, string(have), "%s differs from measurements/: make measurements writes it", name)
 	}
-	have, err := os.ReadFile("measurements.md")
-	require.NoError(t, err)
-	require.Equal(t, want, string(have), "measurements.md differs from measurements/: make measurements writes it")
+	require.LessOrEqual(t, words, 2500, "words about measurements: shorten conclusions or show fewer rows")
 }
 
 // measurements reads the index of a directory, checks its entries and finds the stale ones.
@@ -337,7 +343,11 @@ var cited = regexp.MustCompile(`measurements\.md,\s+(?:(?://|#) )?"([^"]+)"`)
 
 // TestMeasurements_CitedTablesExist: comments cite measurements by title.
 func TestMeasurements_CitedTablesExist(t *testing.T) {
-	titles, n := headings(t, "measurements.md"), 0
+	raw, err := os.ReadFile(index)
+	require.NoError(t, err)
+	var all []*measurement
+	require.NoError(t, json.Unmarshal(raw, &all))
+	n := 0
 	require.NoError(t, filepath.WalkDir("..", func(file string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && len(d.Name()) > 2 && d.Name()[0] == '.' {
 			return fs.SkipDir
@@ -348,8 +358,8 @@ func TestMeasurements_CitedTablesExist(t *testing.T) {
 		raw, err := os.ReadFile(file)
 		for _, m := range cited.FindAllSubmatch(raw, -1) {
 			n++
-			if !slices.Contains(titles, anchor(string(m[1]))) {
-				t.Errorf("%s cites %q, which measurements.md does not have", file, m[1])
+			if !slices.ContainsFunc(all, func(x *measurement) bool { return x.Title == string(m[1]) }) {
+				t.Errorf("%s cites %q, which %s does not have", file, m[1], index)
 			}
 		}
 		return err

@@ -15,91 +15,116 @@ const pageHead = `<!-- Written by make measurements from docs/measurements/. -->
 
 # Measurements
 
-Each table comes from the command above it. Nothing here was measured on a GPU: times for GB10 are
-predictions of the cost model, and everything else was measured on CPUs. CPUs differ, so compare
-figures within a table, not between tables. *Stale* marks a table whose programs or packages have
-changed since. Data and [index](measurements/index.json) are in [measurements](measurements/);
-` + "`make measurements` writes this page from them and lists stale tables with their commands.\n"
+Each table is a CSV file in [measurements](measurements/), with an entry in its [index](measurements/index.json):
+the command that makes it, and what it shows. Nothing here was measured on a GPU: times for GB10 are predictions
+of the cost model, and everything else was measured on CPUs. CPUs differ, so compare figures within a table, not
+between tables. *Stale* marks a table whose programs or packages have changed since.
+` + "`make measurements` writes these pages and lists stale tables with their commands.\n"
 
-const (
-	columns = 100 // of a line of text
-	longest = 40  // rows of a table that is shown
-)
+const columns = 100 // of a line of text
 
-// page renders measurements.md.
-func page(dir string, all []*measurement) (string, error) {
-	var contents, out strings.Builder
-	group := ""
+// pages renders measurements.md, which lists the tables, and a page for each group, by their names in dir.
+func pages(dir string, all []*measurement) (map[string]string, error) {
+	var contents strings.Builder
+	out := map[string]string{}
+	group, name := "", ""
 	for _, m := range all {
 		if m.Group != group {
-			group = m.Group
+			group, name = m.Group, "measurements/"+anchor(m.Group)+".md"
+			if out[name] != "" {
+				return nil, fmt.Errorf("%s: entries of %q are not together: move them", index, group)
+			}
 			fmt.Fprintf(&contents, "\n%s:\n\n", group)
-			fmt.Fprintf(&out, "\n## %s\n", group)
+			out[name] = fmt.Sprintf("<!-- Written by make measurements. -->\n\n# %s\n", group)
 		}
 		state := ""
 		if m.stale {
 			state = ", **stale**"
 		}
-		fmt.Fprintf(&contents, "- [%s](#%s)%s\n", m.Title, anchor(m.Title), strings.ReplaceAll(state, "*", ""))
-		fmt.Fprintf(&out, "\n### %s\n\n%s\n\n%s:\n\n", m.Title, wrap(m.Conclusion), m.made()+state)
-		for _, c := range m.Commands {
-			fmt.Fprintf(&out, "    %s\n", c)
+		fmt.Fprintf(&contents, "- [%s](%s#%s)\n", m.Title, name, anchor(m.Title))
+		rows, err := m.table(dir)
+		if err != nil {
+			return nil, err
 		}
-		if err := m.table(&out, dir); err != nil {
-			return "", err
-		}
+		out[name] += fmt.Sprintf("\n## %s\n\n%s\n%s\n%s:\n\n    %s\n", m.Title, wrap(m.Conclusion), rows, m.made()+state,
+			strings.Join(m.Commands, "\n    "))
 	}
-	return pageHead + contents.String() + out.String(), nil
+	out["measurements.md"] = pageHead + contents.String()
+	return out, nil
 }
 
 // made says when, at which commit and from what a table was made.
 func (m *measurement) made() string {
-	text := fmt.Sprintf("[%s.csv](measurements/%s.csv), %s", m.Table, m.Table, m.Date)
+	text := fmt.Sprintf("[%s.csv](%s.csv), %s", m.Table, m.Table, m.Date)
 	if m.Commit != "" {
 		text += " at `" + m.Commit + "`"
 	}
 	return text
 }
 
-// table renders a CSV file. Columns of numbers are aligned to the right.
-func (m *measurement) table(out *strings.Builder, dir string) error {
+// table reads a CSV file and renders the rows and columns that the entry shows.
+func (m *measurement) table(dir string) (string, error) {
 	file := filepath.Join(dir, "measurements", m.Table+".csv")
 	f, err := os.Open(file)
 	if err != nil {
-		return fmt.Errorf("%s: %q: %w", index, m.Title, err)
+		return "", fmt.Errorf("%s: %q: %w", index, m.Title, err)
 	}
 	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil || len(rows) < 2 {
-		return fmt.Errorf("%s: %d rows, %v: write a header and rows of as many fields", file, len(rows), err)
+	all, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(all) < 2 {
+		return "", fmt.Errorf("%s: %d rows, %v: write a header and rows of as many fields", file, len(all), err)
 	}
-	for i, name := range rows[0] {
-		if name == "" || slices.Contains(rows[0][:i], name) {
-			return fmt.Errorf("%s: column %d is called %q: give each column a name of its own, with its unit", file, i+1, name)
+	for i, name := range all[0] {
+		if name == "" || slices.Contains(all[0][:i], name) {
+			return "", fmt.Errorf("%s: column %d is called %q: give each column a name of its own, with its unit", file, i+1, name)
 		}
 	}
-	if len(rows) > longest {
-		_, err := fmt.Fprintf(out, "\n%d rows, in [%s.csv](measurements/%s.csv).\n", len(rows)-1, m.Table, m.Table)
-		return err
+	if len(m.Columns) == 0 {
+		return "", nil
 	}
-	ends := make([]string, len(rows[0]))
+	var at []int
+	for _, name := range m.Columns {
+		i := slices.Index(all[0], name)
+		if i < 0 {
+			return "", fmt.Errorf("%s: %q shows the column %q, which %s does not have", index, m.Title, name, file)
+		}
+		at = append(at, i)
+	}
+	rows := all[1:]
+	if m.Rows != "" {
+		shown, err := regexp.Compile(m.Rows)
+		if err != nil {
+			return "", fmt.Errorf("%s: %q: rows: %w", index, m.Title, err)
+		}
+		rows = slices.DeleteFunc(rows, func(r []string) bool { return !shown.MatchString(strings.Join(r, ",")) })
+	}
+	if len(rows) == 0 || len(rows) > longest {
+		return "", fmt.Errorf("%s: %q shows %d rows of %s: select 1 to %d", index, m.Title, len(rows), file, longest)
+	}
+	return markdown(all[0], rows, at), nil
+}
+
+const longest = 16 // rows of a page's table
+
+// markdown renders columns of a table. Those of numbers are aligned to the right.
+func markdown(head []string, rows [][]string, at []int) string {
+	ends := make([]string, len(head))
 	for i := range ends {
 		ends[i] = "---:"
-		for _, r := range rows[1:] {
+		for _, r := range rows {
 			if r[i] != "" && !number.MatchString(r[i]) {
 				ends[i] = "---"
 			}
 		}
 	}
-	rows = append(rows[:1], append([][]string{ends}, rows[1:]...)...)
-	out.WriteByte('\n')
-	for _, r := range rows {
-		for i, cell := range r {
-			r[i] = strings.ReplaceAll(cell, "|", `\|`)
+	var out strings.Builder
+	for _, r := range slices.Insert(rows, 0, head, ends) {
+		out.WriteString("\n|")
+		for _, i := range at {
+			fmt.Fprintf(&out, " %s |", strings.ReplaceAll(r[i], "|", `\|`))
 		}
-		fmt.Fprintf(out, "| %s |\n", strings.Join(r, " | "))
 	}
-	return nil
+	return "\n" + strings.TrimPrefix(out.String(), "\n") + "\n"
 }
 
 var number = regexp.MustCompile(`^-?[0-9.]+(e-?[0-9]+)?$`)
@@ -123,14 +148,4 @@ func wrap(text string) string {
 		width += n
 	}
 	return out.String()
-}
-
-// proseWords counts the words of a page without tables and commands.
-func proseWords(text string) (n int) {
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "    ") {
-			n += len(strings.Fields(line))
-		}
-	}
-	return n
 }
