@@ -121,7 +121,7 @@ check-tools:
 	@test -n "$$CHROMIUM" || command -v chromium chromium-browser google-chrome headless-shell >/dev/null || echo "skipped: what the page of spark-run --view draws, which needs chromium"
 	@test -x $(VENV)/bin/python || echo "skipped: everything that needs Python (onnx round trips, ONNX Runtime, node cases)"
 	@ls $(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas >/dev/null 2>&1 || test -n "$$PTXAS" || echo "skipped: everything that needs ptxas"
-	@count=$$(grep -c ', \*\*stale\*\*:$$' docs/measurements.md); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md"
+	@count=$$(cat docs/measurements/*.md | grep -c ', \*\*stale\*\*:$$'); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md"
 
 # The onnx package's node cases as directories, for the operators' tests and for spark-run --suite.
 .PHONY: nodecases
@@ -156,11 +156,11 @@ gpu-bundle:
 		GPU_MACHINE='$(GPU_MACHINE)' GPU_SIZE=$(GPU_SIZE) GPU_DIR='$(GPU_DIR)' GPU_MIB=$(GPU_MIB) \
 		GPU_FLAGS="$(GPU_FLAGS)" internal/testing/gputest/bundle.sh
 
-# What came back from it as Markdown: predicted and measured. UPDATE=1 fills in the table of docs/first-gpu-day.md.
+# What came back from it as Markdown: predicted and measured. UPDATE=1 fills in the table of docs/gpu-results.md.
 RESULTS ?= .gpu/out
 .PHONY: gpu-report
 gpu-report:
-	@$(GO) run ./internal/testing/gpureport $(if $(UPDATE),-fill docs/first-gpu-day.md) '$(RESULTS)'
+	@$(GO) run ./internal/testing/gpureport $(if $(UPDATE),-fill docs/gpu-results.md) '$(RESULTS)'
 
 # The backend over gorgonia.org/cu: a module of its own, against CUDA 12.9's headers and the tests' stand-in driver.
 CUDA12 := $(CURDIR)/$(CACHE)/cuda12
@@ -175,11 +175,11 @@ gorgonia: tools
 		CGO_LDFLAGS="'-L$(CUDA12)' -Wl,--unresolved-symbols=ignore-all" LD_LIBRARY_PATH="$(CUDA12)" \
 		$(GO) test -tags gorgonia . ; fi
 
-# Writes docs/measurements.md from docs/measurements/, and lists stale tables with the commands that make them anew. An entry of
+# Writes docs/measurements.md and the pages of docs/measurements/ from their tables, and lists stale tables with the commands that make them anew. An entry of
 # index.json whose commit is "now" gets commit, date and digest.
 .PHONY: measurements
 measurements:
-	@$(GO) test ./docs -count=1 -v -run TestMeasurements_PageIsOfTheData -update
+	@$(GO) test ./docs -count=1 -v -run TestMeasurements_PagesAreOfTheData -update
 
 # Tables that tests of the shared models log: accuracy in fp32 and fp16, and of files that others have quantised.
 .PHONY: measure-accuracy

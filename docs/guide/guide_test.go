@@ -40,7 +40,7 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/keeper"
 )
 
-var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "bench.md", "go-package.md", "openpilot.md", "python.md", "adapters.md", "data.md", "train.md", "simulate.md", "compare.md", "drives.md", "policies.md", "troubleshooting.md"}
+var pages = []string{"../../README.md", "install.md", "compile.md", "precision.md", "report.md", "run.md", "bench.md", "go-package.md", "openpilot.md", "python.md", "adapters.md", "data.md", "train.md", "simulate.md", "compare.md", "drives.md", "policies.md", "spark.md", "troubleshooting.md"}
 
 // standins are the names of openpilot's files, and what the generator calls such a model.
 var standins = map[string]string{"driving_vision": "vision", "driving_policy": "policy", "dmonitoring_model": "dmonitoring", "driving_supercombo": "supercombo"}

@@ -120,7 +120,7 @@ func (f *Fabric) say(remedy, what string, args ...any) {
 // judge looks for what is known to go wrong (DGX Spark playbooks and issues, 2025-11 to 2026-08).
 func (f *Fabric) judge() {
 	if len(f.Devices) == 0 {
-		f.say("for two DGX Sparks, see docs/two-sparks.md; over other networks ranks exchange gradients by TCP, which a few megabytes allow", "no device does RDMA")
+		f.say("for two DGX Sparks, see docs/guide/spark.md; over other networks ranks exchange gradients by TCP, which a few megabytes allow", "no device does RDMA")
 	}
 	up := 0
 	for _, d := range f.Devices {

@@ -84,7 +84,7 @@ func TestWhatIsKnownToGoWrongIsFound(t *testing.T) {
 					delete(sys, name)
 				}
 			}
-		}, "", "two-sparks"},
+		}, "", "docs/guide/spark.md"},
 	} {
 		sys, env := spark()
 		c.change(sys, env)

@@ -2,10 +2,7 @@ package foreignkernels
 
 import (
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +10,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/testing/golden"
 )
 
 // listed are the instructions whose meaning is easily misread.
@@ -57,47 +55,31 @@ func confirmations(t *testing.T) map[string]map[string]int {
 	return all
 }
 
-const begin, end = "<!-- confirmed: UPDATE=1 go test ./internal/testing/foreignkernels -run Document -->\n", "<!-- end -->\n"
-
-// TestTheDocumentSaysWhatIsConfirmed: docs/gpu.md lists each mma, move of matrices, asynchronous copy, shuffle, reduction, atomic and
-// conversion of floats of the table with the kernels that confirm it. UPDATE=1 writes the list anew.
-func TestTheDocumentSaysWhatIsConfirmed(t *testing.T) {
+// TestConfirmedInstructions_AreListed: docs/data/confirmed.csv has each mma, move of matrices, asynchronous copy, shuffle,
+// reduction, atomic and conversion of floats with the number of kernels that execute it, by compiler. UPDATE=1 writes it.
+func TestConfirmedInstructions_AreListed(t *testing.T) {
 	by := confirmations(t)
-	var rows strings.Builder
-	var nobody []string
+	compilers := []string{"Triton", "CuTe", "nvcc"}
 	kernels := map[string]int{}
 	for _, c := range Cases() {
 		kernels[c.By()]++
 	}
+	rows := [][]string{append([]string{"instruction"}, compilers...)}
 	confirmed := 0
 	for _, op := range ptx.Opcodes() {
 		if !listed(ptx.Lookup(op)) {
 			continue
 		}
-		if by[op] == nil {
-			nobody = append(nobody, "`"+op+"`")
-			continue
+		if by[op] != nil {
+			confirmed++
 		}
-		confirmed++
-		var who []string
-		for _, name := range slices.Sorted(maps.Keys(by[op])) {
-			who = append(who, fmt.Sprintf("%s (%d)", name, by[op][name]))
+		row := []string{op}
+		for _, c := range compilers {
+			row = append(row, strconv.Itoa(by[op][c]))
 		}
-		fmt.Fprintf(&rows, "| `%s` | %s |\n", op, strings.Join(who, ", "))
+		rows = append(rows, row)
 	}
-	text := fmt.Sprintf("%d kernels of Triton, %d of CuTe and %d of nvcc confirm %d of these instructions, and %d of all that the table has.\n\n"+
-		"| instruction | kernels that execute it, by compiler |\n|---|---|\n%s\nOf the same kinds no kernel confirms %s.\n",
-		kernels["Triton"], kernels["CuTe"], kernels["nvcc"], confirmed, len(by), rows.String(), strings.Join(nobody, ", "))
-	path := filepath.Join("..", "..", "..", "docs", "gpu.md")
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(raw), begin)
-	require.True(t, ok)
-	have, after, ok := strings.Cut(rest, end)
-	require.True(t, ok)
-	if os.Getenv("UPDATE") != "" {
-		require.NoError(t, os.WriteFile(path, []byte(before+begin+text+end+after), 0o644))
-		return
-	}
-	require.Equal(t, text, have, "docs/gpu.md is out of date: UPDATE=1 go test ./internal/testing/foreignkernels -run Document")
+	golden.CSV(t, "../../../docs/data/confirmed.csv", rows)
+	golden.States(t, "../../../docs/testing.md", fmt.Sprintf("%d kernels of Triton, %d of CuTe and %d of nvcc", kernels["Triton"], kernels["CuTe"], kernels["nvcc"]))
+	golden.States(t, "../../../docs/testing.md", fmt.Sprintf("They confirm %d of the %d instructions", confirmed, len(rows)-1))
 }

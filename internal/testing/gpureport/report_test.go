@@ -305,9 +305,9 @@ func TestLevers_NameConstants(t *testing.T) {
 	require.False(t, known)
 }
 
-// TestDocument_ListsTheLevers: docs/first-gpu-day.md says what each constant decides. UPDATE=1 writes the table anew.
+// TestDocument_ListsTheLevers: docs/gpu-results.md says what each constant decides. UPDATE=1 writes the table anew.
 func TestDocument_ListsTheLevers(t *testing.T) {
-	path := filepath.Join("..", "..", "..", "docs", "first-gpu-day.md")
+	path := filepath.Join("..", "..", "..", "docs", "gpu-results.md")
 	if os.Getenv("UPDATE") != "" {
 		require.NoError(t, replaceIn(path, leversBegin, func(string) (string, error) { return leverTable(), nil }))
 	}

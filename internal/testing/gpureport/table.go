@@ -81,7 +81,7 @@ func digits(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// The tables of docs/first-gpu-day.md.
+// The tables of docs/gpu-results.md.
 const (
 	rowsBegin   = "<!-- predicted and measured: make gpu-report RESULTS=DIR UPDATE=1 -->\n"
 	leversBegin = "<!-- levers: UPDATE=1 go test ./internal/testing/gpureport -run Document -->\n"
