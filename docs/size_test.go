@@ -1,10 +1,13 @@
 package docs_test
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,4 +45,33 @@ func TestFunctionsAndInterfacesStaySmall(t *testing.T) {
 		}))
 	}
 	require.Greater(t, seen, 100)
+}
+
+// words is what all pages may have together. The aim is 30,000.
+const words = 34700
+
+// TestPages_AreShort: a page has at most 1,200 words, the map of the code 2,000, and all together have a bound.
+func TestPages_AreShort(t *testing.T) {
+	pages, err := exec.Command("git", "-C", "..", "ls-files", "--cached", "--others", "--exclude-standard", "README.md", "docs/*.md").Output()
+	if err != nil {
+		t.Skip("not a git checkout: pages are not known")
+	}
+	sum := 0
+	for _, page := range strings.Fields(string(pages)) {
+		raw, err := os.ReadFile("../" + page)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed, and not yet committed
+		}
+		require.NoError(t, err)
+		n, limit := len(strings.Fields(string(raw))), 1200
+		if page == "docs/architecture.md" {
+			limit = 2000
+		}
+		if n > limit {
+			t.Errorf("%s has %d words, more than %d: shorten or split it", page, n, limit)
+		}
+		sum += n
+	}
+	require.Greater(t, sum, 10000)
+	require.LessOrEqual(t, sum, words, "words of all pages: shorten some")
 }

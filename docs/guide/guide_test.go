@@ -408,7 +408,10 @@ func (g *guide) python(t *testing.T, at, text string) string {
 
 // TestFlagsOfTheGuide: a page names no flag that no command has, and every flag is in some page.
 func TestFlagsOfTheGuide(t *testing.T) {
-	known := map[string]bool{"--gpus": true, "--ignore-missing": true, "--strip-components": true} // of docker, sha256sum and tar
+	known := map[string]bool{}
+	for _, f := range strings.Fields("gpus ignore-missing strip-components mca nnodes nproc-per-node node-rank master-addr no-python") {
+		known["--"+f] = true // of docker, sha256sum, tar, mpirun and torchrun
+	}
 	var all []string
 	for _, c := range []string{"compile", "run", "bench", "info", "opt", "dora", "dora init", "dora inspect", "dora merge", "dora diff", "dora data", "dora train", "sim", "sim list", "sim show", "sim run", "sim compare", "sim replay"} {
 		out, err := exec.Command("go", append([]string{"run", "../../cmd/spark"}, strings.Fields(c+" --help")...)...).Output()
