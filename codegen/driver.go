@@ -313,7 +313,7 @@ func (l *list) lower(n *ir.Node) error {
 		names = append(names, part.Name)
 	}
 	l.fallbacks = append(l.fallbacks, Fallback{strings.Join(names, " + "), family, err.Error()})
-	if family == ir.FamilyChain {
+	if family == ir.FamilyFused {
 		return l.apart(n)
 	}
 	return l.loops(n)

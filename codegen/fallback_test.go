@@ -57,12 +57,12 @@ func TestARefusedChainBecomesTwoLaunches(t *testing.T) {
 	}
 	first := pool(func(b *kerneltest.Region) *ir.Value { return b.Input(ir.T(ir.Float16, 1, 9, 12, 16), 1, false, false) })
 	second := pool(func(b *kerneltest.Region) *ir.Value { return b.Read(first.Outputs[0], false) })
-	n := ir.NewChain([]*ir.Node{first, second}, false)
+	n := ir.NewFused([]*ir.Node{first, second}, false)
 	n.Outputs[0].Def, n.Outputs[0].Name = n, "z"
 	g.Nodes, g.Outputs = []*ir.Node{n}, n.Outputs
 	require.NoError(t, g.Verify())
 
-	some := kerneltest.Refusing{Families: families.New(nil), Refuses: func(n *ir.Node) bool { return n.IsFamily(ir.FamilyChain) }}
+	some := kerneltest.Refusing{Families: families.New(nil), Refuses: func(n *ir.Node) bool { return n.IsFamily(ir.FamilyFused) }}
 	weights := codegen.NewWeights()
 	r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph}}, target.Default(), some, weights)
 	require.NoError(t, err)

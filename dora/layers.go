@@ -141,7 +141,7 @@ func Open(m *onnx.Model, opt onnx.ImportOptions) (*Model, error) {
 // widened is a graph in f32, without the casts that this leaves, before any pass that changes weights.
 func widened(g *ir.Graph) (*ir.Graph, error) {
 	g = g.Clone()
-	return g, passes.Run(&passes.Context{Precision: precision.FP16}, g, []string{"widen", "simplify"}, nil)
+	return g, passes.Run(&passes.Context{Precision: precision.FP16}, g, []string{"promote-f32", "simplify"}, nil)
 }
 
 // weightOf describes the constant that node n reads as input i, which other nodes may read too.

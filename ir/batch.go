@@ -253,9 +253,9 @@ func (b *Batching) broadcast(n *Node) {
 	b.all(n, b.make(n, n.Attrs, in...))
 }
 
-// behind gives the attributes of n where a dimension stands in front of the others, or, with merged, where the first dimension
+// attrsWithSamples gives the attributes of n where a dimension stands in front of the others, or, with merged, where the first dimension
 // of size 1 has become the samples. It is nil if n acts on that dimension.
-func (b *Batching) behind(n *Node, merged bool) Attrs {
+func (b *Batching) attrsWithSamples(n *Node, merged bool) Attrs {
 	attrs := n.Attrs.Clone()
 	for _, a := range n.Op.Attrs {
 		if !a.Axes && !a.PerDim {
@@ -327,10 +327,10 @@ func (b *Batching) along(n *Node, all bool) {
 	}
 	var attrs Attrs
 	if merged {
-		attrs = b.behind(n, true)
+		attrs = b.attrsWithSamples(n, true)
 	}
 	if merged = attrs != nil; !merged {
-		attrs = b.behind(n, false)
+		attrs = b.attrsWithSamples(n, false)
 	}
 	in := make([]*Value, len(n.Inputs))
 	for i, v := range n.Inputs {

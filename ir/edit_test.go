@@ -42,7 +42,7 @@ func TestReplaceAllAndRemoveDead(t *testing.T) {
 	assert.Empty(t, g.Diff(want))
 }
 
-func TestSubstituteFollowsChains(t *testing.T) {
+func TestSubstitute_FollowsReplacements(t *testing.T) {
 	g := parsed(t, diamond)
 	a, b, d := g.Nodes[0].Outputs[0], g.Nodes[1].Outputs[0], g.Nodes[2].Outputs[0]
 	g.Substitute(map[*Value]*Value{d: b, b: a})

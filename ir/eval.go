@@ -135,8 +135,8 @@ func (e *evaluation) node(n *Node, in []*Array, inBody bool) ([]*Array, error) {
 	var out []*Array
 	var err error
 	switch {
-	case n.IsFamily(FamilyChain):
-		out, err = e.chain(n, in)
+	case n.IsFamily(FamilyFused):
+		out, err = e.fused(n, in)
 	case n.Op.Kind == KindRegion:
 		out, err = e.region(n, in)
 	case n.Op.Expand != nil:
@@ -169,8 +169,8 @@ func EvaluateNode(n *Node, in []*Array) ([]*Array, error) {
 	return e.node(n, in, false)
 }
 
-// chain evaluates the parts one after the other, each as a region of its own.
-func (e *evaluation) chain(n *Node, in []*Array) ([]*Array, error) {
+// fused evaluates the parts one after the other, each as a region of its own.
+func (e *evaluation) fused(n *Node, in []*Array) ([]*Array, error) {
 	known := map[*Value]*Array{}
 	for i, v := range n.Inputs {
 		known[v] = in[i]
@@ -234,7 +234,7 @@ func (e *evaluation) region(n *Node, in []*Array) ([]*Array, error) {
 func (r *Region) member(in []*Array, m int) []*Array {
 	part := slices.Clone(in)
 	for i, a := range in {
-		if r.Operands[i].Stacked {
+		if r.Operands[i].Batched {
 			part[i] = a.Member(m)
 		}
 	}

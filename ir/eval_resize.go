@@ -200,14 +200,14 @@ func (n *Node) kernel(x, scale float64) (first int, weights []float64) {
 	if n.Attrs.Bool("antialias") {
 		stretch = min(scale, 1)
 	}
-	radius, weigh := 1.0, func(d float64) float64 { return max(1-math.Abs(d), 0) }
+	radius, weight := 1.0, func(d float64) float64 { return max(1-math.Abs(d), 0) }
 	if n.Attrs.String("mode", "nearest") == "cubic" {
 		a := n.Attrs.Float("cubic", -0.75)
-		radius, weigh = 2, func(d float64) float64 { return cubic(math.Abs(d), a) }
+		radius, weight = 2, func(d float64) float64 { return cubic(math.Abs(d), a) }
 	}
 	taps := int(math.Ceil(radius / stretch))
 	for k := 1 - taps; k <= taps; k++ {
-		weights = append(weights, weigh((float64(k)-ratio)*stretch))
+		weights = append(weights, weight((float64(k)-ratio)*stretch))
 	}
 	return int(floor) + 1 - taps, weights
 }

@@ -34,10 +34,10 @@ func gradSlice(g *Gradient, n *Node) []*Value {
 			s := dy.Type.Shape
 			end := make([]int, len(s)+1)
 			end[i+1] = step - 1
-			apart := g.Add("Pad", Attrs{"begin": make([]int, len(end)), "end": end}, g.Reshape(dy, slices.Insert(slices.Clone(s), i+1, 1)...))
+			separate := g.Add("Pad", Attrs{"begin": make([]int, len(end)), "end": end}, g.Reshape(dy, slices.Insert(slices.Clone(s), i+1, 1)...))
 			wide := slices.Clone(s)
 			wide[i] *= step
-			dy = g.Reshape(apart, wide...)
+			dy = g.Reshape(separate, wide...)
 		}
 	}
 	return []*Value{g.padTo(dy, starts, x.Shape)}
@@ -120,10 +120,10 @@ func (g *Gradient) spread(dy *Value, axis, size int, index [][]int, weight [][]f
 		return dy
 	}
 	shape := slices.Clone(dy.Type.Shape)
-	before, behind := T(Bool, shape[:axis]...).Numel(), T(Bool, shape[axis+1:]...).Numel()
+	before, after := T(Bool, shape[:axis]...).Numel(), T(Bool, shape[axis+1:]...).Numel()
 	shape[axis] = size
 	m.DType = dy.Type.DType
-	dx := g.op("MatMul", g.Constant(m.Tensor()), g.Reshape(dy, before, len(index), behind))
+	dx := g.op("MatMul", g.Constant(m.Tensor()), g.Reshape(dy, before, len(index), after))
 	return g.Reshape(dx, shape...)
 }
 
@@ -140,12 +140,12 @@ func gradTile(g *Gradient, n *Node) []*Value {
 func gradGather(g *Gradient, n *Node) []*Value {
 	x, indices, dy := n.Inputs[0].Type.Shape, n.Inputs[1], g.Dy[0]
 	axis, count := n.Attrs.Int("axis", 0), indices.Type.Numel()
-	before, behind := T(Bool, x[:axis]...).Numel(), T(Bool, x[axis+1:]...).Numel()
-	if before*count*behind == 0 {
+	before, after := T(Bool, x[:axis]...).Numel(), T(Bool, x[axis+1:]...).Numel()
+	if before*count*after == 0 {
 		return nil
 	}
-	at := g.Add("Expand", Attrs{"shape": []int{before, count, behind}}, g.Reshape(indices, 1, count, 1))
-	dx := g.Add("ScatterElements", Attrs{"axis": 1, "reduction": "add"}, g.zeros(dy, before, x[axis], behind), at, g.Reshape(dy, before, count, behind))
+	at := g.Add("Expand", Attrs{"shape": []int{before, count, after}}, g.Reshape(indices, 1, count, 1))
+	dx := g.Add("ScatterElements", Attrs{"axis": 1, "reduction": "add"}, g.zeros(dy, before, x[axis], after), at, g.Reshape(dy, before, count, after))
 	return []*Value{g.shaped(dx, x...)}
 }
 

@@ -64,9 +64,9 @@ func gradCumSum(g *Gradient, n *Node) []*Value {
 func gradCumProd(g *Gradient, n *Node) []*Value {
 	x, axis := n.Inputs[0].Type, n.Attrs.Int("axis", 0)
 	d := x.Shape[axis]
-	behind := x.Rank() - axis - 1
+	after := x.Rank() - axis - 1
 	pair := func(f func(j, k int) bool) *Value { // a bool for each j (who is taken out) and k
-		a := NewArray(T(Bool, slices.Concat([]int{d, d}, slices.Repeat([]int{1}, behind))...))
+		a := NewArray(T(Bool, slices.Concat([]int{d, d}, slices.Repeat([]int{1}, after))...))
 		for i := range a.I {
 			if f(i/d, i%d) {
 				a.I[i] = 1

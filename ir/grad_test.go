@@ -191,9 +191,9 @@ func gradCases(rng *rand.Rand) map[string][]gradCase {
 		a, b := distinct(rng, 6), within(rng, 0.31, 0.33, 6)
 		cases["Mod"] = append(cases["Mod"], gradCase{attrs: Attrs{"fmod": fmod}, in: []*Array{a, b}})
 	}
-	apart := distinct(rng, 12)
+	separate := distinct(rng, 12)
 	for _, op := range []string{"Min", "Max"} {
-		cases[op] = []gradCase{{in: []*Array{f64([]int{6}, apart.F[:6]...), f64([]int{6}, apart.F[6:]...)}}, {in: []*Array{f64([]int{2, 3}, apart.F[:6]...), f64([]int{}, apart.F[6])}}}
+		cases[op] = []gradCase{{in: []*Array{f64([]int{6}, separate.F[:6]...), f64([]int{6}, separate.F[6:]...)}}, {in: []*Array{f64([]int{2, 3}, separate.F[:6]...), f64([]int{}, separate.F[6])}}}
 	}
 	for _, op := range []string{"Sign", "Ceil", "Floor", "Round"} {
 		cases[op] = []gradCase{{in: []*Array{within(rng, 0.1, 0.4, 5)}}}

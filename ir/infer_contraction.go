@@ -122,15 +122,15 @@ func (n *Node) windows(kernel []int) ([]window, error) {
 func slide(ws []window, ceil bool) error {
 	for i := range ws {
 		w := &ws[i]
-		room := w.in + w.begin + w.end - w.span()
-		if room < 0 {
+		slack := w.in + w.begin + w.end - w.span()
+		if slack < 0 {
 			return fmt.Errorf("spatial dimension %d: a window of %d is larger than the padded input of %d", i, w.span(), w.in+w.begin+w.end)
 		}
-		w.out = room/w.stride + 1
+		w.out = slack/w.stride + 1
 		if !ceil {
 			continue
 		}
-		if room%w.stride != 0 {
+		if slack%w.stride != 0 {
 			w.out++
 		}
 		// With ceil the last window must start inside the input or its leading padding.

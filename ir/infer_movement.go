@@ -55,18 +55,18 @@ func inferSlice(n *Node) ([]Type, error) {
 			continue
 		}
 		d, start := x.Shape[i], starts[i]
-		room := 0 // indices that a walk from start may still visit
+		slack := 0 // indices that a walk from start may still visit
 		switch {
 		case start < 0 || start >= d:
 		case step > 0:
-			room = (d-1-start)/step + 1
+			slack = (d-1-start)/step + 1
 		default:
-			room = 1
+			slack = 1
 			if step > -d {
-				room = start/-step + 1
+				slack = start/-step + 1
 			}
 		}
-		if size > room {
+		if size > slack {
 			return nil, fmt.Errorf("dimension %d: %d elements from %d in steps of %d exceed [0,%d)", i, size, start, step, d)
 		}
 	}

@@ -84,12 +84,12 @@ func TestNewRegionHoldsItsBodyAgainstItsInputs(t *testing.T) {
 	_, err = g.NewRegion("magic", "r", body, x, x)
 	assert.EqualError(t, err, `Region: family="magic", want one of [chain contraction loop view window]`)
 	plain := Storage{DType: Float32}
-	stacked := &Region{Family: FamilyLoop, Members: 3, Body: body, Operands: []Operand{{Storage: plain}, {Stacked: true, Storage: plain}}, Results: []Storage{plain, plain}}
-	r, err := g.RegionNode("r", stacked, x, y)
+	batched := &Region{Family: FamilyLoop, Members: 3, Body: body, Operands: []Operand{{Storage: plain}, {Batched: true, Storage: plain}}, Results: []Storage{plain, plain}}
+	r, err := g.RegionNode("r", batched, x, y)
 	assert.NoError(t, err)
 	assert.Len(t, r.Outputs, 2)
 	assert.Equal(t, T(Float32, 3, 2), r.Outputs[1].Type)
-	stacked.Members = -1
-	_, err = g.RegionNode("r", stacked, x, y)
+	batched.Members = -1
+	_, err = g.RegionNode("r", batched, x, y)
 	assert.EqualError(t, err, "Region: members=-1")
 }

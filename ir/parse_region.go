@@ -20,7 +20,7 @@ func (p *parser) operand(r *Region) {
 	}
 	o := &r.Operands[i]
 	o.Storage = p.storage()
-	o.Stacked = p.accept("stacked")
+	o.Batched = p.accept("stacked")
 	if p.accept("read") {
 		o.Read = p.storage()
 	}
@@ -43,7 +43,7 @@ func (p *parser) storage() (s Storage) {
 		s.Scale = word(p, parseFloat)
 	}
 	if p.accept("terms") {
-		s.Terms = p.number()
+		s.SplitTerms = p.number()
 	}
 	if s.PerChannel = p.accept("channels"); s.PerChannel {
 		s.ChannelAxis = p.number()

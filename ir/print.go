@@ -149,7 +149,7 @@ func (p *printer) operands(r *Region, indent string) {
 			continue
 		}
 		fmt.Fprintf(&p.b, "%soperand %d: %v", indent, i, o.Storage)
-		if o.Stacked {
+		if o.Batched {
 			p.b.WriteString(" stacked")
 		}
 		if o.Read.DType != Invalid {
@@ -165,8 +165,8 @@ func (s Storage) String() string {
 	if s.Scale != 0 {
 		t += " scale " + floatText(s.Scale)
 	}
-	if s.Terms != 0 {
-		t += fmt.Sprintf(" terms %d", s.Terms)
+	if s.SplitTerms != 0 {
+		t += fmt.Sprintf(" terms %d", s.SplitTerms)
 	}
 	if s.PerChannel {
 		t += fmt.Sprintf(" channels %d", s.ChannelAxis)

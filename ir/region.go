@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Region is what a Region node computes, and how its operands and results lie in memory. Pass fuse builds it, stack gives
-// it members, narrow fills in the storage; what one of them knew is stated here and not encoded as a chain of ops.
+// Region is what a Region node computes, and how its operands and results lie in memory. Pass fuse builds it, batch-isomorphic
+// gives it members, and assign-storage fills in the storage.
 //
 // The body computes one member on values; storage says what stands for these values in memory. Explicit spells storage out
 // as nodes. A node's inputs are the operands in the order of the body's inputs, and behind them the scales of operands that
@@ -23,8 +23,8 @@ type Region struct {
 
 // Operand says how the value of a body's input is read.
 type Operand struct {
-	// Stacked operands have a leading dimension of Members; of others all members read the same.
-	Stacked bool
+	// Batched operands have a leading dimension of Members; of others all members read the same.
+	Batched bool
 	Storage
 	// Read, if its DType is set, is what the anchor sees: the value, rounded to numbers of that type times Read.Scale on the
 	// way. Other readers see the value. It has a Scale and Terms only.
@@ -42,8 +42,8 @@ type Storage struct {
 	ChannelAxis int
 	// Block > 0: a tensor of BlockScale, one for each Block neighbours along BlockAxis; the last block may be short.
 	Block, BlockAxis int
-	// Terms = 2, only of what an anchor sees: the sum of the nearest number and the one nearest to what that leaves.
-	Terms int
+	// SplitTerms = 2, only of what an anchor sees: the sum of the nearest number and the one nearest to what that leaves.
+	SplitTerms int
 }
 
 // Factor is the Scale, 1 where there is none.
@@ -166,15 +166,15 @@ func (v *Value) Origin() (from *Value, path []*Node) {
 	return from, path
 }
 
-// front is the anchor, if there is one, and the nodes on the way from inputs to it.
-func (r *Region) front() map[*Node]bool {
-	front := map[*Node]bool{}
+// prologue is the anchor, if there is one, and the nodes on the way from inputs to it.
+func (r *Region) prologue() map[*Node]bool {
+	prologue := map[*Node]bool{}
 	var walk func(n *Node)
 	walk = func(n *Node) {
-		if n == nil || front[n] {
+		if n == nil || prologue[n] {
 			return
 		}
-		front[n] = true
+		prologue[n] = true
 		for _, v := range n.Inputs {
 			if v != nil {
 				walk(v.Def)
@@ -182,18 +182,18 @@ func (r *Region) front() map[*Node]bool {
 		}
 	}
 	walk(r.Anchor())
-	return front
+	return prologue
 }
 
-// ReadBehind reports whether anything but the anchor, and what stands in front of it, reads operand i.
-func (r *Region) ReadBehind(i int) bool { return r.readOutside(r.Body.Inputs[i], r.front()) }
+// ReadByEpilogue reports whether anything but the anchor, and what stands in front of it, reads operand i.
+func (r *Region) ReadByEpilogue(i int) bool { return r.readOutside(r.Body.Inputs[i], r.prologue()) }
 
 func (r *Region) readOutside(v *Value, set map[*Node]bool) bool {
 	return slices.Contains(r.Body.Outputs, v) || slices.ContainsFunc(r.Body.Nodes, func(n *Node) bool { return !set[n] && slices.Contains(n.Inputs, v) })
 }
 
-// ReadInFront reports whether the anchor, or what stands in front of it, reads operand i.
-func (r *Region) ReadInFront(i int) bool { return r.readInside(r.Body.Inputs[i], r.front()) }
+// ReadByPrologue reports whether the anchor, or what stands in front of it, reads operand i.
+func (r *Region) ReadByPrologue(i int) bool { return r.readInside(r.Body.Inputs[i], r.prologue()) }
 
 func (r *Region) readInside(v *Value, set map[*Node]bool) bool {
 	return slices.ContainsFunc(r.Body.Nodes, func(n *Node) bool { return set[n] && slices.Contains(n.Inputs, v) })
@@ -292,9 +292,9 @@ func (n *Node) only(results []int) *Node {
 	return part
 }
 
-// stack is the type of all members of a value.
-func (r *Region) stack(t Type, stacked bool) Type {
-	if r.Members == 0 || !stacked {
+// batchedType is the type of all members of a value.
+func (r *Region) batchedType(t Type, batched bool) Type {
+	if r.Members == 0 || !batched {
 		return t
 	}
 	return Type{t.DType, slices.Concat([]int{r.Members}, t.Shape)}
@@ -305,12 +305,12 @@ func (r *Region) InputTypes() []Type {
 	var types, scales []Type
 	for i, o := range r.Operands {
 		t := r.Body.Inputs[i].Type
-		types = append(types, r.stack(Type{o.DType, t.Shape}, o.Stacked))
+		types = append(types, r.batchedType(Type{o.DType, t.Shape}, o.Batched))
 		if o.PerChannel {
-			scales = append(scales, r.stack(Type{Float64, []int{t.Shape[o.ChannelAxis]}}, o.Stacked))
+			scales = append(scales, r.batchedType(Type{Float64, []int{t.Shape[o.ChannelAxis]}}, o.Batched))
 		}
 		if o.Block > 0 {
-			scales = append(scales, r.stack(Type{BlockScale, o.blocksShape(t.Shape)}, o.Stacked))
+			scales = append(scales, r.batchedType(Type{BlockScale, o.blocksShape(t.Shape)}, o.Batched))
 		}
 	}
 	return append(types, scales...)
@@ -321,9 +321,9 @@ func (r *Region) outputTypes() []Type {
 	var types []Type
 	for i, s := range r.Results {
 		t := r.Body.Outputs[i].Type
-		types = append(types, r.stack(Type{s.DType, slices.Clone(t.Shape)}, true))
+		types = append(types, r.batchedType(Type{s.DType, slices.Clone(t.Shape)}, true))
 		if s.Block > 0 {
-			types = append(types, r.stack(Type{BlockScale, s.blocksShape(t.Shape)}, true))
+			types = append(types, r.batchedType(Type{BlockScale, s.blocksShape(t.Shape)}, true))
 		}
 	}
 	return types

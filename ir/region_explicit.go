@@ -107,7 +107,7 @@ func (e *explicit) dequantise(i int) error {
 	in := e.r.Body.Inputs[i]
 	wide := in.Type.DType
 	in.Type = Type{o.DType, in.Type.Shape}
-	s := e.addInput(e.node.BlockScales(i), o.Stacked)
+	s := e.addInput(e.node.BlockScales(i), o.Batched)
 	d, err := e.r.Body.NewNode("DequantizeLinear", "v", Attrs{"to": wide, "axis": o.BlockAxis, "block": o.Block}, in, s)
 	if err != nil {
 		return err
@@ -115,18 +115,18 @@ func (e *explicit) dequantise(i int) error {
 	e.replaceUses(in, d.Outputs[0], nil)
 	e.prepend(d)
 	e.scalar *= o.Factor()
-	e.r.Operands[i] = Operand{Stacked: o.Stacked, Storage: Storage{DType: o.DType}}
+	e.r.Operands[i] = Operand{Batched: o.Batched, Storage: Storage{DType: o.DType}}
 	return nil
 }
 
 // addInput gives the body another input.
-func (e *explicit) addInput(v *Value, stacked bool) *Value {
+func (e *explicit) addInput(v *Value, batched bool) *Value {
 	t := v.Type
-	if stacked && e.r.Members > 0 {
+	if batched && e.r.Members > 0 {
 		t.Shape = t.Shape[1:]
 	}
 	e.inputs = append(e.inputs, v)
-	e.r.Operands = append(e.r.Operands, Operand{Stacked: stacked, Storage: Storage{DType: t.DType}})
+	e.r.Operands = append(e.r.Operands, Operand{Batched: batched, Storage: Storage{DType: t.DType}})
 	return e.r.Body.AddInput(fmt.Sprintf("p%d", len(e.r.Body.Inputs)), t.Clone())
 }
 
@@ -141,7 +141,7 @@ func (e *explicit) read(i int) error {
 		return nil
 	}
 	in.Type = Type{o.DType, in.Type.Shape}
-	front := e.r.front()
+	prologue := e.r.prologue()
 	var nodes []*Node
 	add := func(op string, attrs Attrs, in ...*Value) (*Value, error) {
 		n, err := e.r.Body.NewNode(op, "v", attrs, in...)
@@ -158,14 +158,14 @@ func (e *explicit) read(i int) error {
 			return err
 		}
 	}
-	if scale != 1 && e.r.readOutside(in, front) {
+	if scale != 1 && e.r.readOutside(in, prologue) {
 		scaled, err := add("Mul", nil, value, e.splat(scale))
 		if err != nil {
 			return err
 		}
-		e.replaceUses(in, scaled, func(n *Node) bool { return !front[n] && !slices.Contains(nodes, n) })
+		e.replaceUses(in, scaled, func(n *Node) bool { return !prologue[n] && !slices.Contains(nodes, n) })
 	}
-	if e.r.readInside(in, front) {
+	if e.r.readInside(in, prologue) {
 		for range e.node.Region.factors(i) {
 			e.scalar *= scale
 		}
@@ -180,7 +180,7 @@ func (e *explicit) read(i int) error {
 					return err
 				}
 			}
-			if o.Read.Terms == 2 && up != down {
+			if o.Read.SplitTerms == 2 && up != down {
 				left, err := add("Sub", nil, down, up)
 				if err != nil {
 					return err
@@ -193,14 +193,14 @@ func (e *explicit) read(i int) error {
 				}
 			}
 			e.scalar *= o.Read.Factor()
-			e.replaceUses(in, up, func(n *Node) bool { return front[n] })
+			e.replaceUses(in, up, func(n *Node) bool { return prologue[n] })
 		}
 	}
 	if value != in {
 		e.replaceUses(in, value, func(n *Node) bool { return !slices.Contains(nodes, n) })
 	}
 	e.prepend(nodes...)
-	e.r.Operands[i] = Operand{Stacked: o.Stacked, Storage: Storage{DType: o.DType}}
+	e.r.Operands[i] = Operand{Batched: o.Batched, Storage: Storage{DType: o.DType}}
 	return nil
 }
 
@@ -208,7 +208,7 @@ func (e *explicit) read(i int) error {
 // Said so, a range of rounding has not to allow that the first term is one of two neighbours.
 func (e *explicit) isSumOfTerms(i int) bool {
 	o, v := e.node.Region.Operands[i].Read, e.node.Inputs[i]
-	if o.Terms != 2 || !v.IsConst() {
+	if o.SplitTerms != 2 || !v.IsConst() {
 		return false
 	}
 	f := o.DType.Format()
@@ -286,10 +286,10 @@ func (e *explicit) rescale() error {
 	}
 	factor := e.splat(e.scalar)
 	if weights >= 0 {
-		stacked := e.node.Region.Operands[weights].Stacked
+		batched := e.node.Region.Operands[weights].Batched
 		n := len(channels)
 		shape := []int{}
-		if stacked && e.r.Members > 0 {
+		if batched && e.r.Members > 0 {
 			n /= e.r.Members
 			shape = append(shape, e.r.Members)
 		}
@@ -297,7 +297,7 @@ func (e *explicit) rescale() error {
 			channels[i] *= e.scalar
 		}
 		t := FromFloats(Type{Float32, slices.Concat(shape, a.ChannelShape(n))}, channels)
-		factor = e.addInput(&Value{Name: e.node.Name + ".scale", Type: t.Type, Const: t}, stacked)
+		factor = e.addInput(&Value{Name: e.node.Name + ".scale", Type: t.Type, Const: t}, batched)
 	}
 	product := a.Outputs[0]
 	m, err := e.r.Body.NewNode("Mul", a.Name, nil, product, factor)

@@ -74,7 +74,7 @@ func storageMeans(t *testing.T, terms int) {
 		return xs
 	}
 	n := g.Nodes[0]
-	n.Region.Operands[0].Read.Terms = terms
+	n.Region.Operands[0].Read.SplitTerms = terms
 	x, w, bias, channels, blocks := draw(n.Inputs[0], 1), draw(n.Inputs[1], 2), draw(n.Inputs[2], 1), draw(n.Inputs[3], 0.1), draw(n.Inputs[4], 1)
 	out, err := EvaluateList(t.Context(), g, []*Array{{Type: n.Inputs[0].Type, F: x}}, EvalOptions{Round: true})
 	require.NoError(t, err)

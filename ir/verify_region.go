@@ -11,7 +11,7 @@ const (
 	FamilyLoop        = "loop"
 	FamilyWindow      = "window"
 	FamilyView        = "view"
-	FamilyChain       = "chain"
+	FamilyFused       = "chain"
 )
 
 var contracts = map[string]func(r *Region) error{
@@ -19,7 +19,7 @@ var contracts = map[string]func(r *Region) error{
 	FamilyLoop:        (*Region).loopContract,
 	FamilyWindow:      func(r *Region) error { return r.anchorContract(RoleWindow) },
 	FamilyView:        (*Region).viewContract,
-	FamilyChain:       (*Region).chainContract,
+	FamilyFused:       (*Region).fusedContract,
 }
 
 // contract checks what kernels rely on beyond types (docs/design/regions.md): what a body of each family may hold,
@@ -56,23 +56,23 @@ func (r *Region) storage() error {
 	for i, o := range r.Operands {
 		scaled := o.PerChannel || o.Block > 0 || o.Factor() != 1 || o.Read.DType != Invalid
 		switch {
-		case o.Terms != 0:
-			return fmt.Errorf("operand %d is stored in %d terms: only what an anchor sees is", i, o.Terms)
-		case o.Read.Terms != 0 && o.Read.Terms != 2:
-			return fmt.Errorf("operand %d is read in %d terms, not in 2", i, o.Read.Terms)
+		case o.SplitTerms != 0:
+			return fmt.Errorf("operand %d is stored in %d terms: only what an anchor sees is", i, o.SplitTerms)
+		case o.Read.SplitTerms != 0 && o.Read.SplitTerms != 2:
+			return fmt.Errorf("operand %d is read in %d terms, not in 2", i, o.Read.SplitTerms)
 		case !scaled:
-		case (o.PerChannel || o.Block > 0 || o.Read.DType != Invalid) && (a == nil || r.ReadBehind(i)):
+		case (o.PerChannel || o.Block > 0 || o.Read.DType != Invalid) && (a == nil || r.ReadByEpilogue(i)):
 			return fmt.Errorf("operand %d, stored as %v, is read by other nodes than the anchor", i, o.Storage)
 		case o.PerChannel && (len(a.Inputs) < 2 || a.Inputs[1] != r.Body.Inputs[i]):
 			return fmt.Errorf("operand %d has scales of channels, but is not the anchor's weights", i)
-		case !o.PerChannel && r.ReadInFront(i) && a.Op.Unscaled:
+		case !o.PerChannel && r.ReadByPrologue(i) && a.Op.Unscaled:
 			return fmt.Errorf("%s cannot read operand %d, stored as %v", a.Op.Name, i, o.Storage)
 		}
 	}
 	for i, s := range r.Results {
 		switch {
-		case s.Terms != 0:
-			return fmt.Errorf("result %d is stored in %d terms: only what an anchor sees is", i, s.Terms)
+		case s.SplitTerms != 0:
+			return fmt.Errorf("result %d is stored in %d terms: only what an anchor sees is", i, s.SplitTerms)
 		case s.PerChannel:
 			return fmt.Errorf("result %d has scales of channels", i)
 		case s.Block > 0 && (len(r.Results) > 1 || s.BlockAxis != r.Body.Outputs[i].Type.Rank()-1):
@@ -146,7 +146,7 @@ func (r *Region) anchorContract(want Role) error {
 	if len(r.Results) != 1 && r.Family != FamilyContraction {
 		return fmt.Errorf("%d results", len(r.Results))
 	}
-	front := map[*Node]bool{anchor: true}
+	prologue := map[*Node]bool{anchor: true}
 	for _, k := range r.matrices(anchor) {
 		_, path, ok := r.Source(anchor.Inputs[k])
 		if !ok {
@@ -156,10 +156,10 @@ func (r *Region) anchorContract(want Role) error {
 			if m.Op.Name != "Reshape" && !slices.Contains(anchor.Op.Moved, m.Op.Name) {
 				return fmt.Errorf("%s in front of the anchor", m.Op.Name)
 			}
-			front[m] = true
+			prologue[m] = true
 		}
 	}
-	return r.epilogueContract(anchor, front)
+	return r.epilogueContract(anchor, prologue)
 }
 
 // matrices are the anchor's inputs that kernels feed straight from memory.
@@ -181,28 +181,28 @@ func (r *Region) isSumOfRows(n, anchor *Node) bool {
 }
 
 // epilogueContract: behind the anchor are elementwise nodes of its size, Reshape, and at the end Transpose and Cast.
-func (r *Region) epilogueContract(anchor *Node, front map[*Node]bool) error {
+func (r *Region) epilogueContract(anchor *Node, prologue map[*Node]bool) error {
 	depends := map[*Value]bool{anchor.Outputs[0]: true}
 	transposed := false
 	for _, m := range r.Body.Nodes {
-		if front[m] {
+		if prologue[m] {
 			continue
 		}
-		behind := slices.ContainsFunc(m.Inputs, func(v *Value) bool { return depends[v] })
+		after := slices.ContainsFunc(m.Inputs, func(v *Value) bool { return depends[v] })
 		for _, v := range m.Outputs {
-			depends[v] = depends[v] || behind
+			depends[v] = depends[v] || after
 		}
 		switch {
 		case r.isSumOfRows(m, anchor):
 			continue
 		case m.Op.Name == "Cast", m.Op.Name == "Reshape":
-		case m.Op.Name == "Transpose" && behind:
+		case m.Op.Name == "Transpose" && after:
 			transposed = transposed || !m.IsView()
 		case m.Op.Pointwise() && !transposed:
 		default:
 			return fmt.Errorf("%s behind the anchor", m.Op.Name)
 		}
-		if behind && m.Outputs[0].Type.Numel() != anchor.Outputs[0].Type.Numel() {
+		if after && m.Outputs[0].Type.Numel() != anchor.Outputs[0].Type.Numel() {
 			return fmt.Errorf("%s yields %v behind an anchor of %v", m.Op.Name, m.Outputs[0].Type, anchor.Outputs[0].Type)
 		}
 	}

@@ -14,7 +14,7 @@ var _ = register(Pass{
 	Name:    "differentiate",
 	Summary: "add the gradients of the sum of the losses by the variables as outputs, by reverse mode; what gradients take as constant is then no longer marked",
 	After: map[string]string{
-		"widen":         "gradients are computed in f32",
+		"promote-f32":   "gradients are computed in f32",
 		"insert-dora":   "adapters are what is trained",
 		"quantise-base": "the way back through a layer multiplies the numbers that the way forth does",
 	},

@@ -22,11 +22,11 @@ func scanByBlocks(s *sweep, n *ir.Node) *ir.Value {
 		return nil
 	}
 	wide := x
-	if isNarrow(d) { // the sum is rounded once
+	if isHalf(d) { // the sum is rounded once
 		wide = s.add("Cast", n.Name, ir.Attrs{"to": ir.Float32}, x)
 	}
 	y := blockScan(s, n, wide, n.Attrs.Bool("exclusive"))
-	if isNarrow(d) {
+	if isHalf(d) {
 		y = s.add("Cast", n.Name, ir.Attrs{"to": d}, y)
 	}
 	return y

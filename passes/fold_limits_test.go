@@ -50,10 +50,10 @@ func TestWhatFoldedTermsAndFactorsCost(t *testing.T) {
 			for _, k := range []float64{1 / (greatestFactor * beyond), 1. / greatestFactor, 1, greatestFactor, greatestFactor * beyond} {
 				t.Logf("factor %g: %.3g", k, foldError(t, in, 0, k))
 			}
-			folded, apart := foldError(t, in, greatestTerm, 1), foldError(t, in, greatestTerm*beyond, 1)
-			require.InDelta(t, foldError(t, in, 0, 1), apart, 0.05*apart, "beyond the limit nothing is lost")
+			folded, separate := foldError(t, in, greatestTerm, 1), foldError(t, in, greatestTerm*beyond, 1)
+			require.InDelta(t, foldError(t, in, 0, 1), separate, 0.05*separate, "beyond the limit nothing is lost")
 			if in != precision.FP32 {
-				require.InDelta(t, 6, folded/apart, 1)
+				require.InDelta(t, 6, folded/separate, 1)
 			}
 			for _, limit := range []float64{greatestFactor, 1. / greatestFactor} {
 				require.InDelta(t, 1, foldError(t, in, 0, limit)/foldError(t, in, 0, 1), 0.1, "a factor of %g", limit)
@@ -68,14 +68,14 @@ func TestWhatFoldedTermsAndFactorsCost(t *testing.T) {
 // TestABatchNormOfAFarMeanKeepsItsDigits: in front of a convolution, whatever its scale is; behind one it goes into the weights.
 func TestABatchNormOfAFarMeanKeepsItsDigits(t *testing.T) {
 	for _, scale := range []float64{1e-3, 1, 100} {
-		for _, behind := range []bool{false, true} {
-			t.Run(fmt.Sprintf("scale %g, behind a convolution: %v", scale, behind), func(t *testing.T) {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("scale %g, behind a convolution: %v", scale, after), func(t *testing.T) {
 				const c, mean = 16, 300
 				constant := func(b *graphBuilder, x float64) *ir.Value { return b.g.Constant("c", ir.Splat(ir.T(ir.Float32, c), x)) }
 				b := newGraphBuilder(t, ir.Float32)
 				x := b.op("Add", nil, b.op("Relu", nil, b.input("x", ir.Float32, 1, c, 9, 9)), b.scalar(mean))
 				x = b.op("Max", nil, x, b.scalar(0)) // the terms are not added up
-				if behind {
+				if after {
 					x = b.conv(x, c, 1, 1, 1)
 				}
 				x = b.op("BatchNorm", nil, x, constant(b, scale), constant(b, 0), constant(b, mean), constant(b, 0.34))
@@ -84,7 +84,7 @@ func TestABatchNormOfAFarMeanKeepsItsDigits(t *testing.T) {
 				want := evaluateAll(t, g, inputs)
 				require.NoError(t, Run(&Context{Precision: precision.FP16}, g, nil, nil))
 				got := evaluateWith(t, g, inputs, ir.EvalOptions{Round: true})
-				if behind {
+				if after {
 					require.Zero(t, opCounts(g)["BatchNorm"])
 					return
 				}

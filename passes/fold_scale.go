@@ -37,9 +37,9 @@ func foldScaleRules(op string) []func(*sweep, *ir.Node) bool {
 	case "Sub":
 		return rules{inverted("Add", negative)}
 	case "Mul":
-		return rules{chainConstants, intoWeights, factorBeforeTerm, beforeMovement}
+		return rules{combineConstants, intoWeights, factorBeforeTerm, beforeMovement}
 	case "Add":
-		return rules{chainConstants, intoWeights, beforeMovement}
+		return rules{combineConstants, intoWeights, beforeMovement}
 	}
 	return rules{operandIntoWeights}
 }
@@ -114,8 +114,8 @@ func withConst(n *ir.Node) (x, c *ir.Value) {
 	return x, c
 }
 
-// chainConstants combines the constants of (x·c)·d and (x+c)+d.
-func chainConstants(s *sweep, n *ir.Node) bool {
+// combineConstants combines the constants of (x·c)·d and (x+c)+d.
+func combineConstants(s *sweep, n *ir.Node) bool {
 	x, d := withConst(n)
 	inner := defOp(x, n.Op.Name)
 	if inner == nil || !s.only(x) || s.stepped(n.Outputs[0]) {

@@ -10,7 +10,7 @@ var _ = register(Pass{
 	Name:    "fuse",
 	Summary: "group all nodes into regions: contraction, window, loop or view",
 	After: map[string]string{
-		"segment": "segment looks for MatMul and Conv nodes, which fuse moves into regions",
+		"group-gemv": "it looks for MatMul and Conv nodes, which fuse moves into regions",
 	},
 	Run: fuse,
 })
@@ -161,7 +161,7 @@ func (f *fuser) growPrologue(c *cluster) {
 func (f *fuser) isOperandStep(anchor, d *ir.Node) bool {
 	switch d.Op.Name {
 	case "Cast":
-		return widensHalf(d)
+		return promotesHalf(d)
 	case "Reshape":
 		return true
 	}

@@ -112,7 +112,7 @@ func (f *fuser) mergeSiblings() {
 			for _, v := range f.wholes(c) {
 				for _, p := range near[v] {
 					if p == c || len(p.nodes) == 0 || f.between(p, c) || f.between(c, p) ||
-						!movesApart(p, c) || !f.fitRegisters(p, c) {
+						!neitherMoves(p, c) || !f.fitRegisters(p, c) {
 						continue
 					}
 					if f.pos[p.root] > f.pos[c.root] {
@@ -132,8 +132,8 @@ func (f *fuser) mergeSiblings() {
 // maxLive bounds the values that a kernel of merged loops holds at a time, in registers of 32 bits: a thread has 255.
 const maxLive = 208
 
-// movesApart reports whether neither of two elementwise loops moves what the other one computes.
-func movesApart(p, c *cluster) bool {
+// neitherMoves reports whether neither of two elementwise loops moves what the other one computes.
+func neitherMoves(p, c *cluster) bool {
 	for _, part := range []*cluster{p, c} {
 		for n := range part.nodes {
 			for i, v := range n.Inputs {

@@ -129,7 +129,7 @@ func storeAsRead(r *ir.Region) error {
 		}
 		from, _ := v.Origin()
 		cast := from.Def
-		if cast == nil || !widensHalf(cast) {
+		if cast == nil || !promotesHalf(cast) {
 			continue
 		}
 		wide := cast.Outputs[0].Type.DType

@@ -9,7 +9,7 @@ import (
 
 // prepare rewrites nodes so that more of them meet in a region and every anchor is f32. It returns what groupOperands does.
 func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
-	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, widenAnchor, castIntoConcat, castForEachReader, viewForEachConv, moveForEachAttention, splitSum}
+	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, promoteAnchor, castIntoConcat, castForEachReader, viewForEachConv, moveForEachAttention, splitSum}
 	if ctx.Precision != precision.File {
 		visit = append(visit, alignOperand)
 	}
@@ -52,16 +52,16 @@ func computeAgain(g *ir.Graph) error {
 			continue
 		}
 		v := n.Outputs[0]
-		chain := fromStored(v, uses)
-		if chain == nil || len(uses[v]) < 2 || !elementwiseReaders(uses[v]) {
+		path := fromStored(v, uses)
+		if path == nil || len(uses[v]) < 2 || !elementwiseReaders(uses[v]) {
 			continue
 		}
 		for _, u := range uses[v][1:] {
 			var last *ir.Value
-			for i, d := range chain {
+			for i, d := range path {
 				inputs := slices.Clone(d.Inputs)
 				if i > 0 {
-					inputs[slices.Index(inputs, chain[i-1].Outputs[0])] = last
+					inputs[slices.Index(inputs, path[i-1].Outputs[0])] = last
 				}
 				c, err := g.Add(d.Op.Name, d.Name, d.Attrs, inputs...)
 				if err != nil {
@@ -88,13 +88,13 @@ func elementwiseReaders(uses []ir.Use) bool {
 // fromStored lists the elementwise nodes, few and cheap, that compute v from a value of its size that others read too, and from
 // smaller ones.
 func fromStored(v *ir.Value, uses map[*ir.Value][]ir.Use) []*ir.Node {
-	var chain []*ir.Node
+	var path []*ir.Node
 	size, cost := v.Type.Numel(), 0
 	for d := v.Def; d != nil && d.Op.Pointwise() && len(d.Outputs) == 1; d = v.Def {
 		if cost += d.Op.Cost; cost > maxRecompute {
 			return nil
 		}
-		chain = append(chain, d)
+		path = append(path, d)
 		v = nil
 		for _, x := range d.Inputs {
 			switch {
@@ -109,8 +109,8 @@ func fromStored(v *ir.Value, uses map[*ir.Value][]ir.Use) []*ir.Node {
 		case v == nil || v.Def == nil:
 			return nil
 		case len(uses[v]) > 1:
-			slices.Reverse(chain)
-			return chain
+			slices.Reverse(path)
+			return path
 		}
 	}
 	return nil
@@ -251,9 +251,9 @@ func sliceBeforeRowOp(s *sweep, n *ir.Node) bool {
 	return true
 }
 
-// widenAnchor computes a narrow contraction or pool in f32 and rounds once: what a kernel does, and what the types of the
+// promoteAnchor computes a narrow contraction or pool in f32 and rounds once: what a kernel does, and what the types of the
 // body then say.
-func widenAnchor(s *sweep, n *ir.Node) bool {
+func promoteAnchor(s *sweep, n *ir.Node) bool {
 	if n.Op.Kind != ir.KindContraction && n.Op.Kind != ir.KindWindow {
 		return false
 	}
@@ -420,7 +420,7 @@ func isConversion(v *ir.Value, some bool) bool {
 	if v.Def.Role() != ir.RoleLight {
 		return false
 	}
-	works := !v.Def.IsView() && !widensHalf(v.Def)
+	works := !v.Def.IsView() && !promotesHalf(v.Def)
 	for _, u := range v.Def.Inputs {
 		if u != nil && !u.IsConst() && !isConversion(u, some && !works) {
 			return false
@@ -429,8 +429,8 @@ func isConversion(v *ir.Value, some bool) bool {
 	return true
 }
 
-// widensHalf reports whether n is a Cast that a kernel sees through in front of an anchor.
-func widensHalf(n *ir.Node) bool {
+// promotesHalf reports whether n is a Cast that a kernel sees through in front of an anchor.
+func promotesHalf(n *ir.Node) bool {
 	if n.Op.Name != "Cast" || n.Outputs[0].Type.DType != ir.Float32 {
 		return false
 	}

@@ -11,8 +11,8 @@ func fuseAdapters(g *ir.Graph) error {
 	if _, err := rewrite(g, func(s *sweep, n *ir.Node) { joinProducts(s, n) }); err != nil {
 		return err
 	}
-	gains := gainsOfProducts(g)
-	_, err := rewrite(g, func(s *sweep, n *ir.Node) { scaleProduct(s, gains, n) })
+	scales := gainsOfProducts(g)
+	_, err := rewrite(g, func(s *sweep, n *ir.Node) { scaleProduct(s, scales, n) })
 	return err
 }
 
@@ -97,7 +97,7 @@ func (p *rowProduct) matrix(s *sweep) *ir.Value {
 // read: the layer's, which multiplies by the gain as it reads, and those of an adapter, of whose few numbers a factor is made. No epilogue
 // can hold the gain, since the gradient is written packed.
 func gainsOfProducts(g *ir.Graph) map[*ir.Value]*ir.Node {
-	gains, uses := map[*ir.Value]*ir.Node{}, g.Uses()
+	scales, uses := map[*ir.Value]*ir.Node{}, g.Uses()
 	for _, n := range g.Nodes {
 		if n.Op.Name != "Mul" {
 			continue
@@ -110,10 +110,10 @@ func gainsOfProducts(g *ir.Graph) map[*ir.Value]*ir.Node {
 			continue
 		}
 		if !slices.ContainsFunc(uses[y], func(u ir.Use) bool { return !takesFactors(u) }) {
-			gains[y] = n
+			scales[y] = n
 		}
 	}
-	return gains
+	return scales
 }
 
 // takesFactors reports whether a reader of rows can be computed from others, of which they are the products with a factor of each
@@ -137,9 +137,9 @@ func takesFactors(u ir.Use) bool {
 }
 
 // scaleProduct computes a product from what is in front of a gain.
-func scaleProduct(s *sweep, gains map[*ir.Value]*ir.Node, n *ir.Node) {
+func scaleProduct(s *sweep, scales map[*ir.Value]*ir.Node, n *ir.Node) {
 	for i, v := range n.Inputs {
-		mul := gains[v]
+		mul := scales[v]
 		if mul == nil {
 			continue
 		}

@@ -98,8 +98,8 @@ func anchors(g *ir.Graph) []string {
 	return names
 }
 
-// TestAGainBehindAnAttentionsGradientIsAFactor: the layer multiplies by it as it reads, and an adapter's few numbers take it.
-func TestAGainBehindAnAttentionsGradientIsAFactor(t *testing.T) {
+// TestFuse_ScaleAfterAttentionGradientIsAFactor: the layer multiplies by it as it reads, and an adapter's few numbers take it.
+func TestFuse_ScaleAfterAttentionGradientIsAFactor(t *testing.T) {
 	for name, last := range map[string]string{
 		"of products alone":   "",
 		"of an output, too":   "  output %g\n",
@@ -157,7 +157,7 @@ func TestAGainBehindAnAttentionsGradientIsAFactor(t *testing.T) {
 				return
 			}
 			require.Equal(t, 1, factors, "%s", fullText(t, g))
-			require.NoError(t, Run(&Context{Precision: precision.FP16}, g, []string{"narrow"}, nil))
+			require.NoError(t, Run(&Context{Precision: precision.FP16}, g, []string{"assign-storage"}, nil))
 			for _, n := range g.Nodes {
 				if a := n.Region.Anchor(); a != nil && a.Op.Name == "MatMulSum" {
 					for i, k := range []ir.DType{ir.Float16, ir.Float16, ir.Float16, ir.Float16, ir.Float32} {

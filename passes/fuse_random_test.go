@@ -145,7 +145,7 @@ func TestRandomGraphsKeepTheirOutputs(t *testing.T) {
 	if testing.Short() {
 		seeds = 60
 	}
-	stacked := 0
+	batched := 0
 	for seed := range seeds {
 		g := randomGraph(t, seed)
 		before := g.Clone()
@@ -164,9 +164,9 @@ func TestRandomGraphsKeepTheirOutputs(t *testing.T) {
 		requireContract(t, g)
 		for _, n := range g.Nodes {
 			if n.Region.Members > 1 {
-				stacked++
+				batched++
 			}
 		}
 	}
-	require.NotZero(t, stacked, "no random graph had regions to stack")
+	require.NotZero(t, batched, "no random graph had regions to stack")
 }

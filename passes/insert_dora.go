@@ -50,7 +50,7 @@ func (a *Adapter) InverseNorm() string { return a.Name + ".inverse_norm" }
 var _ = register(Pass{
 	Name:    "insert-dora",
 	Summary: "put adapters beside the constant weights of MatMul and Conv: graph inputs, the product of low rank, norms without forming B·A",
-	After:   map[string]string{"widen": "adapters are f32 and compute in f32"},
+	After:   map[string]string{"promote-f32": "adapters are f32 and compute in f32"},
 	Run: func(ctx *Context, g *ir.Graph) error {
 		for i := range ctx.Adapters {
 			a := &ctx.Adapters[i]

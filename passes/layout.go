@@ -10,9 +10,9 @@ var _ = register(Pass{
 	Name:    "layout",
 	Summary: "switch convolutions and pools to channels-last; sink the transposes between them until they cancel",
 	After: map[string]string{
-		"gather-taps":    "it transposes around the convolutions that it makes",
-		"merge-branches": "it merges branches in the file's layout",
-		"simplify":       "it turns global pools into reductions, which need no layout",
+		"decompose-conv-transpose": "it transposes around the convolutions that it makes",
+		"merge-branches":           "it merges branches in the file's layout",
+		"simplify":                 "it turns global pools into reductions, which need no layout",
 	},
 	Run: func(_ *Context, g *ir.Graph) error {
 		if err := channelsLast(g); err != nil {

@@ -77,7 +77,7 @@ func channelAxis(layout string, rank int) int {
 
 // scaled reads v·c for a constant c, v itself becoming x if it is no sum.
 func scaled(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) *linear {
-	l, k := besideConst(v, c, y, layout, inner)
+	l, k := addConst(v, c, y, layout, inner)
 	if l == nil {
 		return nil
 	}
@@ -86,7 +86,7 @@ func scaled(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) *li
 
 // shifted reads v+c for a constant c.
 func shifted(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) *linear {
-	l, k := besideConst(v, c, y, layout, inner)
+	l, k := addConst(v, c, y, layout, inner)
 	if l == nil {
 		return nil
 	}
@@ -96,8 +96,8 @@ func shifted(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) *l
 	return &m
 }
 
-// besideConst reads v, the operand beside c, and c's number for each channel of y; nil if c is no such constant.
-func besideConst(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) (*linear, []float64) {
+// addConst reads v, the operand beside c, and c's number for each channel of y; nil if c is no such constant.
+func addConst(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) (*linear, []float64) {
 	k, ok := channelOf(c, y.Type.Shape, channelAxis(layout, y.Type.Rank()))
 	if !ok || v.IsConst() || !v.Type.Equal(y.Type) {
 		return nil, nil

@@ -13,8 +13,8 @@ type offsetter struct {
 	node *ir.Node
 }
 
-// behind makes all readers of a body's input but the anchor read the sum of it and t.
-func (e *offsetter) behind(p *ir.Value, t *ir.Tensor, byMember bool) error {
+// addAfter makes all readers of a body's input but the anchor read the sum of it and t.
+func (e *offsetter) addAfter(p *ir.Value, t *ir.Tensor, byMember bool) error {
 	var only *ir.Node // the one reader, unless there are more
 	count := 0
 	a := e.node.Region.Anchor()
@@ -85,9 +85,9 @@ func (e *offsetter) merge(i int, t *ir.Tensor, byMember bool) {
 	o, own := &e.node.Region.Operands[i], e.node.Inputs[i].Const
 	shape, xs, ys := own.Shape, own.Floats(), t.Floats()
 	switch {
-	case byMember && !o.Stacked:
-		shape, xs, o.Stacked = slices.Concat([]int{e.node.Region.Members}, shape), slices.Repeat(xs, e.node.Region.Members), true
-	case o.Stacked && !byMember:
+	case byMember && !o.Batched:
+		shape, xs, o.Batched = slices.Concat([]int{e.node.Region.Members}, shape), slices.Repeat(xs, e.node.Region.Members), true
+	case o.Batched && !byMember:
 		ys = slices.Repeat(ys, e.node.Region.Members)
 	}
 	for k, y := range ys {
@@ -181,7 +181,7 @@ func (e *offsetter) operand(t *ir.Tensor, byMember bool) *ir.Value {
 	if byMember {
 		shape = shape[1:]
 	}
-	r.Operands = append(r.Operands, ir.Operand{Stacked: byMember, Storage: ir.Storage{DType: t.DType}})
+	r.Operands = append(r.Operands, ir.Operand{Batched: byMember, Storage: ir.Storage{DType: t.DType}})
 	e.node.Inputs = append(e.node.Inputs, e.g.Constant(e.node.Name, t))
 	return r.Body.AddInput(r.Body.Fresh("offset"), ir.Type{DType: t.DType, Shape: slices.Clone(shape)})
 }

@@ -22,7 +22,7 @@ type step struct {
 // stands behind another is in its row (Pass.After), which tests hold against the list.
 var stages = []stage{
 	{"types", cleaned(every, // values get the types in which they are computed
-		step{"widen", computed})},
+		step{"promote-f32", computed})},
 	{"training", []step{ // adapters are put in, and gradients behind losses
 		{"insert-dora", computed},
 		{"quantise-base", computed},
@@ -42,27 +42,27 @@ var stages = []stage{
 		step{"fold-batchnorm", computed},
 		step{"merge-branches", computed},
 		step{"fold-scale", computed},
-		step{"gather-taps", every},
+		step{"decompose-conv-transpose", every},
 		step{"layout", every})},
 	{"channels", cleaned(computed, // what now meets along the channels: constants of attention blocks and their weights, norms
 		step{"recognise-layernorm", computed},
 		step{"merge-branches", computed},
 		step{"fold-scale", computed},
 		step{"gemm", computed},
-		step{"sink-gain", computed},
+		step{"fold-channel-scale", computed},
 		step{"split-image", eighths})},
 	{"regions", []step{ // nodes become regions of f32, each of what a layer became
-		{"segment", computed},
+		{"group-gemv", computed},
 		{"fuse", every},
-		{"stack", computed},
+		{"batch-isomorphic", computed},
 		{"views", every}}},
 	{MeansStage, []step{ // what data say of values is subtracted
-		{"centre", eighths}}},
+		{"subtract-mean", eighths}}},
 	{StorageStage, []step{ // regions get their storage
-		{"narrow", narrowed}}},
+		{"assign-storage", narrowed}}},
 	{"launches", []step{ // regions become launches, in their order
-		{"sooner", every},
-		{"chain", every},
+		{"reorder-for-locality", every},
+		{"fuse-producers", every},
 		{"rematerialise", every}}},
 }
 

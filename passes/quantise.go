@@ -103,7 +103,7 @@ func (q *storer) weights(l Layer, n *ir.Node, s *Site) error {
 	q.inputs[i] = q.g.Constant(name, l.Weights)
 	o.Storage = ir.Storage{DType: l.Weights.DType, PerChannel: true, ChannelAxis: s.Geometry.OutputAxis()}
 	if l.Split {
-		o.Read = ir.Storage{DType: ir.Float8E4M3FN, Terms: 2}
+		o.Read = ir.Storage{DType: ir.Float8E4M3FN, SplitTerms: 2}
 	}
 	shape := []int{s.N}
 	if q.r.Members > 0 {

@@ -13,8 +13,8 @@ var _ = register(Pass{
 	Name:    "quantise-base",
 	Summary: "round the frozen weights of MatMul and Conv to narrow numbers, and scale the products: both directions of a layer multiply the same numbers",
 	After: map[string]string{
-		"widen":       "weights are f32",
-		"insert-dora": "norms are those of the rounded weights, and adapters stand beside the products",
+		"promote-f32": "weights are f32",
+		"insert-dora": "norms are those of the rounded weights, and adapters are separate from the products",
 	},
 	Tolerance: 0.15, // e2m1
 	Run:       quantiseBase,

@@ -55,7 +55,7 @@ func SiteOf(n *ir.Node) (Site, bool) {
 	}
 	w := a.Inputs[1]
 	s.Weight = slices.Index(r.Body.Inputs, w)
-	if s.Weight < 0 || !n.Inputs[s.Weight].IsConst() || r.Members > 0 && !r.Operands[s.Weight].Stacked {
+	if s.Weight < 0 || !n.Inputs[s.Weight].IsConst() || r.Members > 0 && !r.Operands[s.Weight].Batched {
 		return Site{}, false
 	}
 	x := a.Inputs[0]
@@ -161,12 +161,12 @@ func (s *Site) BlockShape() []int {
 	return shape
 }
 
-// Storage says how pass narrow would store the values of a graph of regions in 16 bits.
-type Storage struct{ w *narrower }
+// Storage says how pass assign-storage would store the values of a graph of regions in 16 bits.
+type Storage struct{ w *storageAssigner }
 
 // StorageOf looks at a graph of f32 regions.
 func StorageOf(g *ir.Graph) *Storage {
-	w := newNarrower(&Context{}, g)
+	w := newStorageAssigner(&Context{}, g)
 	w.choose()
 	return &Storage{w}
 }
@@ -174,8 +174,8 @@ func StorageOf(g *ir.Graph) *Storage {
 // Group returns the value that stands for all that share bytes with v: views and what they view.
 func (s *Storage) Group(v *ir.Value) *ir.Value { return s.w.find(v) }
 
-// Narrow reports whether v is stored in 16 bits.
-func (s *Storage) Narrow(v *ir.Value) bool {
+// Is16Bit reports whether v is stored in 16 bits.
+func (s *Storage) Is16Bit(v *ir.Value) bool {
 	return s.w.storage(v).DType != v.Type.DType
 }
 
@@ -184,7 +184,7 @@ func (s *Storage) Matrix(n *ir.Node, i int) bool {
 	return !n.Inputs[i].IsConst() && isMatrixInput(n, i)
 }
 
-// OnlyFront reports whether nothing but the way to the anchor reads input i of a region.
-func OnlyFront(n *ir.Node, i int) bool {
-	return n.Region.Anchor() != nil && !n.Region.ReadBehind(i)
+// OnlyPrologueReads reports whether nothing but the way to the anchor reads input i of a region.
+func OnlyPrologueReads(n *ir.Node, i int) bool {
+	return n.Region.Anchor() != nil && !n.Region.ReadByEpilogue(i)
 }

@@ -20,7 +20,7 @@ func fusedTowers(t *testing.T) *ir.Graph {
 	g := b.output(b.op("MatMul", nil, features, b.weight(0, .2, 64, 24)))
 	names, err := Pipeline(precision.FP8)
 	require.NoError(t, err)
-	require.NoError(t, Run(&Context{Precision: precision.FP8}, g, names[:slices.Index(names, "narrow")], nil))
+	require.NoError(t, Run(&Context{Precision: precision.FP8}, g, names[:slices.Index(names, "assign-storage")], nil))
 	return g
 }
 
@@ -73,7 +73,7 @@ func TestQuantisedWeightsMeanWhatTheyStandFor(t *testing.T) {
 				w := exact[s.Name()]
 				s.Node.Inputs[s.Weight] = reference.Constant("w", ir.FromFloats(ir.Type{DType: ir.Float32, Shape: w.Shape}, w.Floats()))
 			}
-			require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: &Quantisation{Layers: layers}}}, g))
+			require.NoError(t, assignStorage(&Context{Precision: precision.FP8, AssignStorageOptions: AssignStorageOptions{Quantisation: &Quantisation{Layers: layers}}}, g))
 			require.NoError(t, g.Verify())
 			in := randomInputs(g, 3)
 			got, want := evaluateAll(t, g, in), evaluateAll(t, reference, in)
@@ -90,7 +90,7 @@ func TestReplacedWeightsAreNotRounded(t *testing.T) {
 	first, second := sites[0].Weights().Const, sites[1].Weights().Const
 	second.Data[3] = 0x7f // an f32 beyond f16
 	halved := map[*ir.Tensor]*ir.Tensor{}
-	require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: &Quantisation{Layers: layers}, Halved: halved}}, g))
+	require.NoError(t, assignStorage(&Context{Precision: precision.FP8, AssignStorageOptions: AssignStorageOptions{Quantisation: &Quantisation{Layers: layers}, Halved: halved}}, g))
 	require.NoError(t, g.Verify())
 	require.Contains(t, halved, first, "weights that stay in 16 bits")
 	require.NotContains(t, halved, second)
@@ -107,10 +107,10 @@ func TestCorrectionsAreAdded(t *testing.T) {
 		}
 		layers[s.Name()] = l
 	}
-	require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: &Quantisation{Layers: layers}}}, g))
+	require.NoError(t, assignStorage(&Context{Precision: precision.FP8, AssignStorageOptions: AssignStorageOptions{Quantisation: &Quantisation{Layers: layers}}}, g))
 	in := randomInputs(g, 3)
 	for _, s := range Sites(reference) {
-		addBehind(t, reference, s, layers[s.Name()].Bias)
+		addAfterAnchor(t, reference, s, layers[s.Name()].Bias)
 	}
 	got, want := evaluateAll(t, g, in)[0].Floats(), evaluateAll(t, reference, in)[0].Floats()
 	require.LessOrEqual(t, relativeL2(got, want), 2e-3) // weights are f16
@@ -123,19 +123,19 @@ func TestCorrectionsJoinABias(t *testing.T) {
 	g := b.output(b.op("Sqrt", nil, b.op("Abs", nil, y)))
 	names, err := Pipeline(precision.FP8)
 	require.NoError(t, err)
-	require.NoError(t, Run(&Context{Precision: precision.FP8}, g, names[:slices.Index(names, "narrow")], nil))
+	require.NoError(t, Run(&Context{Precision: precision.FP8}, g, names[:slices.Index(names, "assign-storage")], nil))
 	sites := Sites(g)
 	require.Len(t, sites, 1)
 	l, inputs := Layer{Bias: make([]float64, sites[0].N)}, len(sites[0].Node.Inputs)
 	for i := range l.Bias {
 		l.Bias[i] = float64(i) / 16
 	}
-	require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: &Quantisation{Layers: map[string]Layer{sites[0].Name(): l}}}}, g))
+	require.NoError(t, assignStorage(&Context{Precision: precision.FP8, AssignStorageOptions: AssignStorageOptions{Quantisation: &Quantisation{Layers: map[string]Layer{sites[0].Name(): l}}}}, g))
 	require.Len(t, Sites(g)[0].Node.Inputs, inputs)
 }
 
-// addBehind adds a vector a member to what the anchor of a region yields.
-func addBehind(t *testing.T, g *ir.Graph, s Site, bias []float64) {
+// addAfterAnchor adds a vector a member to what the anchor of a region yields.
+func addAfterAnchor(t *testing.T, g *ir.Graph, s Site, bias []float64) {
 	t.Helper()
 	body, r := s.Node.Region.Body, s.Node
 	shape := []int{s.N}
@@ -143,7 +143,7 @@ func addBehind(t *testing.T, g *ir.Graph, s Site, bias []float64) {
 		shape = []int{members, s.N}
 	}
 	r.Inputs = append(r.Inputs, g.Constant("c", ir.FromFloats(ir.T(ir.Float32, shape...), bias)))
-	r.Region.Operands = append(r.Region.Operands, ir.Operand{Stacked: len(shape) > 1, Storage: ir.Storage{DType: ir.Float32}})
+	r.Region.Operands = append(r.Region.Operands, ir.Operand{Batched: len(shape) > 1, Storage: ir.Storage{DType: ir.Float32}})
 	old := s.Anchor.Outputs[0]
 	n, err := body.NewNode("Add", "v", nil, old, body.AddInput("extra", ir.T(ir.Float32, s.N)))
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestActivationsTravelAsOneByte(t *testing.T) {
 			}
 			sites++
 		}
-		require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: plan}}, g))
+		require.NoError(t, assignStorage(&Context{Precision: precision.FP8, AssignStorageOptions: AssignStorageOptions{Quantisation: plan}}, g))
 		require.NoError(t, g.Verify())
 		bytes := 0
 		for _, n := range g.Nodes {
@@ -225,7 +225,7 @@ func TestAConvOfOneOutputChannelIsNotDepthwise(t *testing.T) {
 		g := b.output(conv(x, c.in, c.out, c.group))
 		names, err := Pipeline(precision.FP8)
 		require.NoError(t, err)
-		require.NoError(t, Run(&Context{Precision: precision.FP8}, g, names[:slices.Index(names, "narrow")], nil))
+		require.NoError(t, Run(&Context{Precision: precision.FP8}, g, names[:slices.Index(names, "assign-storage")], nil))
 		in := randomInputs(g, 3)
 		want := evaluateAll(t, g, in)[0].Floats()
 		read := g.Nodes[len(g.Nodes)-1].Inputs[0]
@@ -236,7 +236,7 @@ func TestAConvOfOneOutputChannelIsNotDepthwise(t *testing.T) {
 		}
 		require.NotNil(t, read.Def)
 		plan := &Quantisation{Values: map[string]ir.Storage{read.Name: {DType: ir.Float8E4M3FN, Scale: 1.0 / 64}}}
-		require.NoError(t, narrow(&Context{Precision: precision.FP8, NarrowOptions: NarrowOptions{Quantisation: plan}}, g), "%+v", c)
+		require.NoError(t, assignStorage(&Context{Precision: precision.FP8, AssignStorageOptions: AssignStorageOptions{Quantisation: plan}}, g), "%+v", c)
 		require.NoError(t, g.Verify())
 		require.True(t, slices.ContainsFunc(g.Nodes, func(n *ir.Node) bool { return n.Outputs[0].Type.DType == ir.Float8E4M3FN }))
 		require.LessOrEqual(t, relativeL2(evaluateAll(t, g, in)[0].Floats(), want), 0.1, "%+v", c)

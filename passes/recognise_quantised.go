@@ -7,7 +7,7 @@ import (
 var _ = register(Pass{
 	Name:    "recognise-quantised",
 	Summary: "DequantizeLinear of a QuantizeLinear of the same scale becomes one FakeQuantize",
-	After:   map[string]string{"widen": "its patterns expect f32 scales and values"},
+	After:   map[string]string{"promote-f32": "its patterns expect f32 scales and values"},
 	Run: func(ctx *Context, g *ir.Graph) error {
 		return rewriteToFixpoint(g, func(s *sweep, n *ir.Node) {
 			if n.Op.Name == "DequantizeLinear" && dequantised(s, n) {

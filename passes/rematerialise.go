@@ -15,10 +15,10 @@ var _ = register(Pass{
 	Name:    "rematerialise",
 	Summary: "compute values again where they are read late instead of keeping them, so that values between regions fit a number of bytes",
 	After: map[string]string{
-		"narrow": "it says how many bytes a value has",
-		"fuse":   "values between regions are what takes memory",
-		"views":  "a view has the memory of its operand",
-		"chain":  "a copy of a region has its kernel, and so its bits, where no later pass joins one of the two",
+		"assign-storage": "it says how many bytes a value has",
+		"fuse":           "values between regions are what takes memory",
+		"views":          "a view has the memory of its operand",
+		"fuse-producers": "a copy of a region has its kernel, and so its bits, where no later pass fuses one of the two",
 	},
 	Needs: []string{"fuse"},
 	Run:   rematerialise,
@@ -238,7 +238,7 @@ func (r *recorder) ready(n *ir.Node, again bool) ([]*ir.Value, error) {
 			spare += newStorage(y).bytes
 		}
 	}
-	if !r.room(bytes + spare) {
+	if !r.evictFor(bytes + spare) {
 		return nil, &OverBudgetError{Budget: r.budget, Region: n.Name}
 	}
 	r.live += bytes
@@ -322,8 +322,8 @@ func (r *recorder) current(v *ir.Value) (*ir.Value, error) {
 	return m.Outputs[0], nil
 }
 
-// room forgets values until there is room for so many bytes. First go those that nothing needs.
-func (r *recorder) room(bytes int) bool {
+// evictFor forgets values until there is room for so many bytes. First go those that nothing needs.
+func (r *recorder) evictFor(bytes int) bool {
 	if r.live+bytes <= r.budget {
 		return true
 	}

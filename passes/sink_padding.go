@@ -8,7 +8,7 @@ import (
 
 var _ = register(Pass{
 	Name:    "sink-padding",
-	Summary: "compute what follows from zeros around few rows for these rows alone, and put the zeros behind it: the gradient of a layer of whose rows a slice is read",
+	Summary: "compute what follows from zeros around few rows for these rows alone, and add the zeros after it: the gradient of a layer of whose rows a slice is read",
 	After:   map[string]string{"differentiate": "the gradient of a slice is padded"},
 	Run: func(_ *Context, g *ir.Graph) error {
 		p := &padding{of: map[*ir.Value]padded{}}

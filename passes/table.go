@@ -32,15 +32,15 @@ type Context struct {
 	Target    *target.Target
 	Precision string // of internal/precision
 
-	WidenOptions
+	PromoteF32Options
 	InsertDoRAOptions
 	QuantiseBaseOptions
 	DifferentiateOptions
 	SplitImageOptions
 	FuseOptions
-	CentreOptions
-	NarrowOptions
-	ChainOptions
+	SubtractMeanOptions
+	AssignStorageOptions
+	FuseProducersOptions
 	RematerialiseOptions
 
 	quantisedFile bool // the file has quantised layers
@@ -138,9 +138,9 @@ func CheckNeeds(names []string) error {
 func Help() string {
 	var b strings.Builder
 	for _, p := range Table() {
-		fmt.Fprintf(&b, "%-22s %s\n", p.Name, p.Summary)
+		fmt.Fprintf(&b, "%-26s %s\n", p.Name, p.Summary)
 		for _, before := range slices.Sorted(maps.Keys(p.After)) {
-			fmt.Fprintf(&b, "%-22s   after %s: %s\n", "", before, p.After[before])
+			fmt.Fprintf(&b, "%-26s   after %s: %s\n", "", before, p.After[before])
 		}
 	}
 	for _, p := range precision.All() {

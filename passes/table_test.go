@@ -25,19 +25,19 @@ func TestTableIsConsistent(t *testing.T) {
 
 func TestDefaultPipelines(t *testing.T) {
 	clean := "fold simplify cse dce"
-	f32 := "widen " + clean + " insert-dora quantise-base differentiate sink-padding recognise-quantised expand " + clean +
+	f32 := "promote-f32 " + clean + " insert-dora quantise-base differentiate sink-padding recognise-quantised expand " + clean +
 		" recognise-gelu recognise-silu recognise-softmax recognise-layernorm recognise-attention" +
-		" fold-batchnorm merge-branches fold-scale gather-taps layout " + clean +
-		" recognise-layernorm merge-branches fold-scale gemm sink-gain " + clean + " segment fuse stack views"
+		" fold-batchnorm merge-branches fold-scale decompose-conv-transpose layout " + clean +
+		" recognise-layernorm merge-branches fold-scale gemm fold-channel-scale " + clean + " group-gemv fuse batch-isomorphic views"
 	for _, p := range precision.All() {
-		want := f32 + " narrow sooner chain rematerialise"
+		want := f32 + " assign-storage reorder-for-locality fuse-producers rematerialise"
 		switch p.Name {
 		case precision.File:
-			want = clean + " expand gather-taps layout " + clean + " fuse views sooner chain rematerialise"
+			want = clean + " expand decompose-conv-transpose layout " + clean + " fuse views reorder-for-locality fuse-producers rematerialise"
 		case precision.FP32:
-			want = f32 + " sooner chain rematerialise"
+			want = f32 + " reorder-for-locality fuse-producers rematerialise"
 		case precision.FP8:
-			want = strings.Replace(f32, " sink-gain ", " sink-gain split-image ", 1) + " centre narrow sooner chain rematerialise"
+			want = strings.Replace(f32, " fold-channel-scale ", " fold-channel-scale split-image ", 1) + " subtract-mean assign-storage reorder-for-locality fuse-producers rematerialise"
 		}
 		names, err := Pipeline(p.Name)
 		require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestDefaultPipelinesKeepTheOrder(t *testing.T) {
 		require.NoError(t, CheckNeeds(names), row.Name)
 		for _, n := range names {
 			for before := range table[n].After {
-				if row.Name != precision.File && !(row.Name == precision.FP32 && before == "narrow") { // which f32 has no use for
+				if row.Name != precision.File && !(row.Name == precision.FP32 && before == "assign-storage") { // which f32 has no use for
 					require.Contains(t, names, before, "%s comes after it", n)
 				}
 			}
@@ -98,14 +98,14 @@ func TestHelpNamesEveryPassAndReason(t *testing.T) {
 			require.Contains(t, help, why)
 		}
 	}
-	require.True(t, slices.ContainsFunc(strings.Split(help, "\n"), func(l string) bool { return strings.HasPrefix(l, "fp16: widen ") }))
+	require.True(t, slices.ContainsFunc(strings.Split(help, "\n"), func(l string) bool { return strings.HasPrefix(l, "fp16: promote-f32 ") }))
 }
 
 func TestPassesThatAreNeeded(t *testing.T) {
-	require.NoError(t, CheckNeeds([]string{"widen", "fuse", "stack", "views", "centre", "narrow"}))
+	require.NoError(t, CheckNeeds([]string{"promote-f32", "fuse", "batch-isomorphic", "views", "subtract-mean", "assign-storage"}))
 	require.NoError(t, CheckNeeds([]string{"fold"}))
-	require.ErrorContains(t, CheckNeeds([]string{"fold", "narrow"}), "pass narrow needs fuse before it: narrow sets the types at region boundaries")
-	require.ErrorContains(t, CheckNeeds([]string{"fuse", "centre"}), "pass centre needs views before it")
+	require.ErrorContains(t, CheckNeeds([]string{"fold", "assign-storage"}), "pass assign-storage needs fuse before it: types are set at region boundaries")
+	require.ErrorContains(t, CheckNeeds([]string{"fuse", "subtract-mean"}), "pass subtract-mean needs views before it")
 	for _, row := range Table() {
 		for _, need := range row.Needs {
 			require.Contains(t, row.After, need, "%s: the reason", row.Name)
@@ -120,11 +120,11 @@ func regionStage() int {
 
 func TestCut(t *testing.T) {
 	for _, c := range []struct{ names, at, before, rest string }{
-		{"widen fuse views centre narrow sooner chain", StorageStage, "widen fuse views centre", "narrow sooner chain"},
-		{"widen fuse views centre narrow sooner chain", MeansStage, "widen fuse views", "centre narrow sooner chain"},
-		{"widen fuse views narrow simplify chain", MeansStage, "widen fuse views", "narrow simplify chain"},
-		{"fuse views chain", StorageStage, "fuse views", "chain"},
-		{"widen fold", StorageStage, "widen fold", ""},
+		{"promote-f32 fuse views subtract-mean assign-storage reorder-for-locality fuse-producers", StorageStage, "promote-f32 fuse views subtract-mean", "assign-storage reorder-for-locality fuse-producers"},
+		{"promote-f32 fuse views subtract-mean assign-storage reorder-for-locality fuse-producers", MeansStage, "promote-f32 fuse views", "subtract-mean assign-storage reorder-for-locality fuse-producers"},
+		{"promote-f32 fuse views assign-storage simplify fuse-producers", MeansStage, "promote-f32 fuse views", "assign-storage simplify fuse-producers"},
+		{"fuse views fuse-producers", StorageStage, "fuse views", "fuse-producers"},
+		{"promote-f32 fold", StorageStage, "promote-f32 fold", ""},
 	} {
 		before, rest := Cut(strings.Fields(c.names), c.at)
 		require.Equal(t, strings.Fields(c.before), append([]string{}, before...), "%+v", c)

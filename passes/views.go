@@ -10,8 +10,8 @@ var _ = register(Pass{
 	Name:    "views",
 	Summary: "simplify view regions; those that cannot alias their operands become loops",
 	After: map[string]string{
-		"fuse":  "views rewrites view regions",
-		"stack": "stack makes members views of the stacked value and removes Concats of members",
+		"fuse":             "views rewrites view regions",
+		"batch-isomorphic": "it makes members views of the batched value and removes Concats of members",
 	},
 	Needs: []string{"fuse"},
 	Run:   views,

@@ -64,7 +64,7 @@ func (k *tiled) Spec(c kernel.Choice) (*kernel.Spec, error) {
 
 // normaliseFor is the normal form with the numerics of a target.
 func normaliseFor(region *ir.Node, t *target.Target) (*problem, error) {
-	if region.IsFamily(ir.FamilyChain) {
+	if region.IsFamily(ir.FamilyFused) {
 		return chained(region, t)
 	}
 	p, err := normalise(region)
@@ -98,7 +98,7 @@ func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
 // family is that of the region, and macs its multiply-adds.
 func (p *problem) family() string {
 	if p.producer != nil {
-		return ir.FamilyChain
+		return ir.FamilyFused
 	}
 	return ir.FamilyContraction
 }

@@ -71,7 +71,7 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 		if c.terms == 2 {
 			scale = 0x1p-6
 		}
-		x = b.Rounded(x, ir.Storage{DType: e4m3, Scale: scale, Terms: c.terms})
+		x = b.Rounded(x, ir.Storage{DType: e4m3, Scale: scale, SplitTerms: c.terms})
 	}
 	scale := 0.1
 	switch {
@@ -89,7 +89,7 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 		w = b.Cast(w, f32)
 	}
 	if c.split {
-		w = b.Rounded(w, ir.Storage{DType: e4m3, Terms: 2})
+		w = b.Rounded(w, ir.Storage{DType: e4m3, SplitTerms: 2})
 	}
 	var y *ir.Value
 	if matmul {
@@ -454,7 +454,7 @@ func TestNarrowRefusals(t *testing.T) {
 			return b.Add("MatMul", nil, x, w)
 		},
 		"two terms of f16": func(b *kerneltest.Region) *ir.Value { // 0.3 is no power of two
-			x := b.Rounded(b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32), ir.Storage{DType: e4m3, Scale: 0.3, Terms: 2})
+			x := b.Rounded(b.Cast(b.Input(ir.T(f16, 8, 16), 1, false, false), f32), ir.Storage{DType: e4m3, Scale: 0.3, SplitTerms: 2})
 			return b.Add("MatMul", nil, x, b.Cast(b.Input(ir.T(e4m3, 16, 8), 1, true, false), f32))
 		},
 		"e2m1 in blocks of 16": func(b *kerneltest.Region) *ir.Value {

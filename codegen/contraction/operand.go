@@ -26,7 +26,7 @@ type source struct {
 func input(region *ir.Node, i int) *source {
 	o, v, shape := region.Region.Operands[i], region.Inputs[i], region.Region.Body.Inputs[i].Type.Shape
 	s := &source{value: v, data: v.Const, dtype: o.DType, view: layout.Dense(shape)}
-	if o.Stacked {
+	if o.Batched {
 		s.member = ir.Type{Shape: shape}.Numel()
 	}
 	return s
@@ -78,7 +78,7 @@ func matrix(region *ir.Node, v *ir.Value) (*source, error) {
 		s.blocks = blocksOf(region, i)
 	}
 	if o.Read.DType != ir.Invalid {
-		s.round, s.terms = float64(float32(1/o.Read.Factor())), max(1, o.Read.Terms)
+		s.round, s.terms = float64(float32(1/o.Read.Factor())), max(1, o.Read.SplitTerms)
 	}
 	for _, n := range path {
 		if err := s.move(n); err != nil {

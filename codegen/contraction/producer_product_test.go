@@ -142,7 +142,7 @@ func TestWhatNoProductInFrontComputesIsRefused(t *testing.T) {
 	}
 	blocks := func(t *testing.T) *ir.Node {
 		b := productCase{m: 8, c: 64, k: 64, n: 8, op: "Relu", x: e2m1, w: e2m1, a: e2m1, weights: e2m1, norm: true}.region(t)
-		return ir.NewChain(b.Node.Parts()[1:], false)
+		return ir.NewFused(b.Node.Parts()[1:], false)
 	}
 	for why, n := range map[string]*ir.Node{
 		"not one matrix that lies row by row":  grouped(t),

@@ -70,7 +70,7 @@ func joined(parts ...*kerneltest.Region) *kerneltest.Region {
 		nodes = append(nodes, r.Node)
 	}
 	last := parts[len(parts)-1]
-	last.Node = ir.NewChain(nodes, false)
+	last.Node = ir.NewFused(nodes, false)
 	last.Nodes, last.Outputs = []*ir.Node{last.Node}, last.Node.Outputs
 	return last
 }
@@ -89,7 +89,7 @@ func onTargets(t *testing.T, c any, a ir.DType, region func(t testing.TB) *kerne
 				return
 			}
 			spec := b.Check(Family.Lower, ctx)
-			require.Equal(t, ir.FamilyChain, spec.Family)
+			require.Equal(t, ir.FamilyFused, spec.Family)
 			t.Log(spec.Schedule, spec.Grid, spec.Shared)
 			kerneltest.Assemble(t, spec, ctx.Target)
 		})
@@ -237,8 +237,8 @@ func TestWhatNoProducerComputesIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "not whole words")
 	// Dataflow allows these, and no kernel computes them.
 	kept := slideCase{h: 4, w: 4, c: 16, n: 8, k: 3, stride: 1, pad: 1, x: f16, a: f16, weights: f16}.region(t).Node.Parts()
-	require.NoError(t, ir.Chains(kept))
-	_, err = Family.Lower(ir.NewChain(kept, true), sm121(t))
+	require.NoError(t, ir.CheckFusion(kept))
+	_, err = Family.Lower(ir.NewFused(kept, true), sm121(t))
 	require.ErrorContains(t, err, "has other readers")
 	_, err = Family.Lower(rowsCase{op: "CumSum", m: 5, k: 32, n: 8, x: f32, a: f16, w: f16}.region(t).Node, sm121(t))
 	require.ErrorContains(t, err, "does not normalise rows")
@@ -327,7 +327,7 @@ func TestHeadsInFrontOfAProductEqualTheReference(t *testing.T) {
 				b.Limits[f16] = 6e-4 // probabilities are rounded to f16
 				ctx := kerneltest.Target(t, target)
 				spec := b.Check(Family.Lower, ctx)
-				require.Equal(t, ir.FamilyChain, spec.Family)
+				require.Equal(t, ir.FamilyFused, spec.Family)
 				t.Log(spec.Schedule)
 				kerneltest.Assemble(t, spec, ctx.Target)
 			})

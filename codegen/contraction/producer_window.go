@@ -156,7 +156,7 @@ func (d *slide) source() *ir.Value {
 func (d *slide) stacked() bool {
 	for i, v := range d.Region.Inputs {
 		if v == d.source() {
-			return d.Region.Region.Operands[i].Stacked
+			return d.Region.Region.Operands[i].Batched
 		}
 	}
 	return false

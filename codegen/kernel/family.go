@@ -179,7 +179,7 @@ func (f Family) schedule(k Kernel, region *ir.Node, ctx *Context, memo *Memo) (C
 	switch {
 	case text == "":
 		return memo.choose(f.Name, k)
-	case text == Apart && region.IsFamily(ir.FamilyChain):
+	case text == Apart && region.IsFamily(ir.FamilyFused):
 		return Choice{}, ErrApart
 	}
 	c, err := k.Parse(text)

@@ -105,7 +105,7 @@ func (r *Region) Read(v *ir.Value, stacked bool) *ir.Value {
 		typ.Shape = typ.Shape[1:]
 	}
 	r.inputs = append(r.inputs, v)
-	r.r.Operands = append(r.r.Operands, ir.Operand{Stacked: stacked, Storage: ir.Storage{DType: typ.DType}})
+	r.r.Operands = append(r.r.Operands, ir.Operand{Batched: stacked, Storage: ir.Storage{DType: typ.DType}})
 	return r.Body.AddInput(fmt.Sprintf("p%d", len(r.inputs)), typ)
 }
 

@@ -231,7 +231,7 @@ func (l *Lowering) value(v *ir.Value, idx []*expr.Expr) *expr.Expr {
 		if c := outer.Const; c != nil && (c.Splat || c.Numel() == 1) {
 			return immediate(l.B, c)
 		}
-		return l.load(v, l.Input(outer), idx, l.Region.Region.Operands[i].Stacked)
+		return l.load(v, l.Input(outer), idx, l.Region.Region.Operands[i].Batched)
 	}
 	if v.Const != nil {
 		if v.Const.Splat || v.Const.Numel() == 1 {

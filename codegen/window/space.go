@@ -16,7 +16,7 @@ import (
 // Family makes the kernels of windows, and of chains of two. Regions it rejects fall back to loop, chains to their windows.
 var Family = kernel.Family{Name: ir.FamilyWindow, Analyse: func(region *ir.Node, ctx *kernel.Context) (k kernel.Kernel, err error) {
 	defer lower.Catch(&err)
-	if region.IsFamily(ir.FamilyChain) {
+	if region.IsFamily(ir.FamilyFused) {
 		c, err := analyseChain(region)
 		if err != nil {
 			return nil, err

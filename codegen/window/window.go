@@ -204,7 +204,7 @@ func (p *problem) constant(v *ir.Value) (t *ir.Tensor, stacked bool, err error) 
 	}
 	for i, in := range p.region.Region.Body.Inputs {
 		if in == v && p.region.Inputs[i].Const != nil {
-			return p.region.Inputs[i].Const, p.region.Region.Operands[i].Stacked, nil
+			return p.region.Inputs[i].Const, p.region.Region.Operands[i].Batched, nil
 		}
 	}
 	return nil, false, fmt.Errorf("the weights are not constant")

@@ -94,7 +94,7 @@ func give(g *ir.Graph, opt *Options) error {
 	if opt.Precision != precision.File && slices.ContainsFunc(opt.Values, func(name string) bool { return !named(name) }) {
 		pc := &passes.Context{Precision: precision.FP32}
 		pc.F32Outputs = true
-		if err := passes.Run(pc, g, []string{"widen", "simplify"}, nil); err != nil {
+		if err := passes.Run(pc, g, []string{"promote-f32", "simplify"}, nil); err != nil {
 			return err
 		}
 	}

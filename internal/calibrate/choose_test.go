@@ -39,7 +39,7 @@ func batched(t *testing.T, name, precision string, inputs, samples int) (*ir.Gra
 	require.NoError(t, err)
 	names, err := passes.Pipeline(precision)
 	require.NoError(t, err)
-	require.NoError(t, passes.Run(&passes.Context{Precision: precision}, g, names[:slices.Index(names, "narrow")], nil))
+	require.NoError(t, passes.Run(&passes.Context{Precision: precision}, g, names[:slices.Index(names, "assign-storage")], nil))
 	return g, Generate(g, inputs)
 }
 

@@ -75,7 +75,7 @@ func (e ending) of(xs []float32, n *ir.Node, operands []*ir.Tensor) {
 			t = operands[op.add]
 		}
 		with, parts := runtime.View[float32](t.Dense()), 1
-		if n.Region.Operands[op.add].Stacked {
+		if n.Region.Operands[op.add].Batched {
 			parts = n.Region.Count()
 		}
 		size, part := len(xs)/parts, len(with)/parts

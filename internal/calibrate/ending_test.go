@@ -52,7 +52,7 @@ func TestEndingsAreTheTails(t *testing.T) {
 			for m := range s.tail.Region.Count() {
 				var of []*ir.Array
 				for i, a := range arrays {
-					if s.tail.Region.Operands[i].Stacked {
+					if s.tail.Region.Operands[i].Batched {
 						part := &ir.Array{Type: body.Inputs[i].Type}
 						part.F = a.F[m*part.Numel():][:part.Numel()]
 						a = part

@@ -93,7 +93,7 @@ func layers(t *testing.T, w, v func(k, n int) float64) *ir.Graph {
 	g.Outputs = []*ir.Value{y}
 	names, err := passes.Pipeline(precision.NVFP4)
 	require.NoError(t, err)
-	require.NoError(t, passes.Run(&passes.Context{Precision: precision.NVFP4}, g, names[:slices.Index(names, "narrow")], nil))
+	require.NoError(t, passes.Run(&passes.Context{Precision: precision.NVFP4}, g, names[:slices.Index(names, "assign-storage")], nil))
 	return g
 }
 
@@ -277,7 +277,7 @@ func (e evaluator) Times(_ context.Context, plan *passes.Quantisation) (map[stri
 			if v, ok := plan.Values[s.Node.Inputs[s.X].Name]; ok {
 				acts = precision.Operand{Format: v.DType.Format(), Blocks: v.Block > 0}
 			} else if l.Read != (ir.Storage{}) {
-				acts = precision.Operand{Format: l.Read.DType.Format(), Twice: l.Read.Terms == 2}
+				acts = precision.Operand{Format: l.Read.DType.Format(), Twice: l.Read.SplitTerms == 2}
 			}
 			if f.Weights == weights && f.Activations == acts {
 				us[s.Name()] = micros(f, &s, e.on)

@@ -22,13 +22,13 @@ func MeanInputs(inputs int) (out []int) {
 }
 
 // Means measures the mean of every channel of the f32 values between the regions of a graph: of the last dimension, and where
-// readers have members of each member, in the order that pass centre takes. Values whose means are small beside what varies
+// readers have members of each member, in the order that pass subtract-mean takes. Values whose means are small beside what varies
 // are left out. Forward calls see, whose first inputs are those of MeanInputs.
 func Means(g *ir.Graph, inputs int) (see func(v *ir.Value, on []*ir.Tensor), means map[string][]float64) {
 	stacked := map[*ir.Value]bool{}
 	for _, n := range g.Nodes {
 		for i, v := range n.Inputs {
-			if i < len(n.Region.Operands) && n.Region.Operands[i].Stacked {
+			if i < len(n.Region.Operands) && n.Region.Operands[i].Batched {
 				stacked[v] = true
 			}
 		}

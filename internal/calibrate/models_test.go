@@ -36,7 +36,7 @@ func regions(t testing.TB, name string) *ir.Graph {
 	require.NoError(t, err)
 	names, err := passes.Pipeline(precision.FP8)
 	require.NoError(t, err)
-	require.NoError(t, passes.Run(&passes.Context{Precision: precision.FP8}, g, names[:slices.Index(names, "narrow")], nil))
+	require.NoError(t, passes.Run(&passes.Context{Precision: precision.FP8}, g, names[:slices.Index(names, "assign-storage")], nil))
 	return g
 }
 
@@ -46,7 +46,7 @@ func finish(t testing.TB, g *ir.Graph, q *passes.Quantisation) *ir.Graph {
 	c := g.Clone()
 	sm121, err := target.Lookup("sm_121")
 	require.NoError(t, err)
-	require.NoError(t, passes.Run(&passes.Context{Precision: precision.FP8, NarrowOptions: passes.NarrowOptions{Quantisation: q}, Target: sm121}, c, []string{"narrow"}, nil))
+	require.NoError(t, passes.Run(&passes.Context{Precision: precision.FP8, AssignStorageOptions: passes.AssignStorageOptions{Quantisation: q}, Target: sm121}, c, []string{"assign-storage"}, nil))
 	return c
 }
 

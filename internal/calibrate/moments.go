@@ -44,7 +44,7 @@ func patchesOf(s *passes.Site) *patches {
 	p := &patches{site: s, k: s.K, groups: 1}
 	a := s.Anchor
 	x, y := a.Inputs[0].Type, a.Outputs[0].Type
-	if r := s.Node.Region; r.Members > 0 && (!s.Direct || r.Operands[s.X].Stacked) {
+	if r := s.Node.Region; r.Members > 0 && (!s.Direct || r.Operands[s.X].Batched) {
 		p.apart = x.Numel()
 	}
 	size := p.apart

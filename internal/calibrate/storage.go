@@ -36,7 +36,7 @@ func storage(o precision.Operand, scale float64) ir.Storage {
 		s.Block = ir.BlockSize
 	}
 	if o.Twice {
-		s.Terms = 2
+		s.SplitTerms = 2
 	}
 	return s
 }
@@ -76,7 +76,7 @@ func (c *Calibration) store(a Assignment) *stores {
 				refused[s.Group(v)] = true
 			case round:
 				wanted[s.Group(v)] = x
-				if x.Twice || !passes.OnlyFront(n, i) {
+				if x.Twice || !passes.OnlyPrologueReads(n, i) {
 					refused[s.Group(v)] = true
 				}
 			case a.of(st.site.Name()).Activations.Blocks:
@@ -86,7 +86,7 @@ func (c *Calibration) store(a Assignment) *stores {
 			}
 		}
 		for _, v := range n.Outputs {
-			if s.Narrow(v) {
+			if s.Is16Bit(v) {
 				out.half[v] = true
 			} else {
 				refused[s.Group(v)] = true
@@ -133,7 +133,7 @@ func (c *Calibration) blocks(a Assignment) Assignment {
 func (c *Calibration) unshared(a Assignment) Assignment {
 	out := maps.Clone(a)
 	for _, st := range c.walk.steps {
-		if st.site == nil || !c.storage.Matrix(st.node, st.site.X) || passes.OnlyFront(st.node, st.site.X) {
+		if st.site == nil || !c.storage.Matrix(st.node, st.site.X) || passes.OnlyPrologueReads(st.node, st.site.X) {
 			continue
 		}
 		name := st.site.Name()

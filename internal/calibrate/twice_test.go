@@ -27,7 +27,7 @@ func (p priced) Times(_ context.Context, plan *passes.Quantisation) (map[string]
 		if n.IsFamily(ir.FamilyView) {
 			continue
 		}
-		if us[name] = 100; plan.Layers[name].Read.Terms == 2 {
+		if us[name] = 100; plan.Layers[name].Read.SplitTerms == 2 {
 			us[name] += p.more[name]
 		}
 	}

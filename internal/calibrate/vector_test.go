@@ -34,7 +34,7 @@ func heads(t *testing.T, rng *rand.Rand) []passes.Site {
 	g.Outputs = []*ir.Value{add("MatMul", a, weights(24, 8)), add("MatMul", b, weights(40, 6))}
 	names, err := passes.Pipeline(precision.FP8)
 	require.NoError(t, err)
-	require.NoError(t, passes.Run(&passes.Context{Precision: precision.FP8}, g, names[:slices.Index(names, "narrow")], nil))
+	require.NoError(t, passes.Run(&passes.Context{Precision: precision.FP8}, g, names[:slices.Index(names, "assign-storage")], nil))
 	sites := passes.Sites(g)
 	require.Len(t, sites, 2)
 	return sites

@@ -73,7 +73,7 @@ func from(n *ir.Node, v, outer *ir.Value) (*ir.Node, error) {
 	in := r.Body.AddInput("anchor", v.Type)
 	r.Body.ReplaceAll(to[v], in)
 	r.Body.RemoveDead()
-	r.Operands = append(r.Operands, ir.Operand{Stacked: r.Members > 0, Storage: ir.Storage{DType: v.Type.DType}})
+	r.Operands = append(r.Operands, ir.Operand{Batched: r.Members > 0, Storage: ir.Storage{DType: v.Type.DType}})
 	return ir.NewGraph("").RegionNode(n.Name, r, append(slices.Clone(n.Inputs), outer)...)
 }
 

@@ -21,7 +21,7 @@ type Rounded struct {
 }
 
 // foldsIntoWeights are the passes that make weights which the file has not, of other values or in another order.
-var foldsIntoWeights = []string{"recognise-quantised", "merge-branches", "fold-scale", "gather-taps", "segment", "stack"}
+var foldsIntoWeights = []string{"recognise-quantised", "merge-branches", "fold-scale", "decompose-conv-transpose", "group-gemv", "batch-isomorphic"}
 
 // basePasses make regions of a graph whose weights are the file's own: those of fp16 until formats are applied, but for what folds into weights.
 func basePasses() ([]string, error) {

@@ -17,5 +17,5 @@ func TestBasesRunWithoutWhatFoldsIntoWeights(t *testing.T) {
 	names, err := basePasses()
 	require.NoError(t, err)
 	require.Contains(t, names, "fuse")
-	require.NotContains(t, names, "narrow")
+	require.NotContains(t, names, "assign-storage")
 }

@@ -83,7 +83,7 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 // planned is the graph of a plan, whose regions have kernels. Where chained is nil, each layer has its own.
 func (s *calibration) planned(ctx context.Context, plan *passes.Quantisation, halved map[*ir.Tensor]*ir.Tensor, chained func(*ir.Node) float64) (*ir.Graph, error) {
 	g, pc := s.graph.Clone(), s.context
-	pc.Quantisation, pc.Halved, pc.Chained = plan, halved, chained
+	pc.Quantisation, pc.Halved, pc.Benefit = plan, halved, chained
 	if err := passes.Run(&pc, g, s.rest, nil); err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *calibration) planned(ctx context.Context, plan *passes.Quantisation, ha
 
 // Measure implements calibrate.Trial: it compiles the plan, without a cubin, and runs the program.
 func (s *calibration) Measure(ctx context.Context, plan *passes.Quantisation, enough float64) ([]calibrate.Quality, error) {
-	g, err := s.planned(ctx, plan, s.context.Halved, s.context.Chained)
+	g, err := s.planned(ctx, plan, s.context.Halved, s.context.Benefit)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func TestTailsAreFewerLaunches(t *testing.T) {
 			require.NoError(t, err)
 			m, seen := cost.Of(target.Default()), 0
 			for i, n := range out.Regions[0] {
-				if n == nil || !n.IsFamily(ir.FamilyChain) || !n.LastPart().IsFamily(ir.FamilyLoop) {
+				if n == nil || !n.IsFamily(ir.FamilyFused) || !n.LastPart().IsFamily(ir.FamilyLoop) {
 					continue
 				}
 				seen++

@@ -22,7 +22,7 @@ import (
 // chainsOf are the chains that end with a region of a family.
 func chainsOf(g *ir.Graph, family string) (list []*ir.Node) {
 	for _, n := range g.Nodes {
-		if n.IsFamily(ir.FamilyChain) && n.LastPart().IsFamily(family) {
+		if n.IsFamily(ir.FamilyFused) && n.LastPart().IsFamily(family) {
 			list = append(list, n)
 		}
 	}
@@ -63,7 +63,7 @@ func TestChainsChangeNoBit(t *testing.T) {
 // refusing are families that refuse the chains of one.
 func refusing(family string) codegen.Families {
 	return kerneltest.Refusing{Families: families.New(nil), Refuses: func(n *ir.Node) bool {
-		return n.IsFamily(ir.FamilyChain) && n.LastPart().IsFamily(family)
+		return n.IsFamily(ir.FamilyFused) && n.LastPart().IsFamily(family)
 	}}
 }
 
@@ -95,7 +95,7 @@ func TestContractionsMultiplyWhatTheyCompute(t *testing.T) {
 	var names []string // of all parts
 	rows, more := "", 0
 	for _, n := range r.Graph.Nodes {
-		if n.IsFamily(ir.FamilyChain) && multiplies(n) {
+		if n.IsFamily(ir.FamilyFused) && multiplies(n) {
 			parts := n.Parts()
 			for _, part := range parts {
 				names = append(names, part.Name)
@@ -174,7 +174,7 @@ func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
 		a := second.Cast(second.Read(y.Outputs[0], true), ir.Float32)
 		w := second.Cast(second.Input(ir.T(ir.Float16, c.k, c.n), 0.1, true, true), ir.Float32)
 		second.Finish(second.Cast(second.Add("MatMul", nil, a, w), ir.Float16))
-		chain := ir.NewChain([]*ir.Node{first.Node, second.Node}, false)
+		chain := ir.NewFused([]*ir.Node{first.Node, second.Node}, false)
 		warm := func(n *ir.Node) float64 {
 			spec, err := families.New(nil).Lower(n, &kernel.Context{Target: target.Default(), Unpacked: true})
 			require.NoError(t, err)

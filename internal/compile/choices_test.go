@@ -24,7 +24,7 @@ func TestRememberedSchedulesAreThoseThatAreChosen(t *testing.T) {
 			var regions []*ir.Node
 			for _, n := range r.Graph.Nodes {
 				regions = append(regions, n.Parts()...)
-				if n.IsFamily(ir.FamilyChain) {
+				if n.IsFamily(ir.FamilyFused) {
 					regions = append(regions, n)
 				}
 			}

@@ -319,8 +319,8 @@ func (opt *Options) passContext(t *target.Target) *passes.Context {
 	}
 	kernels := families.New(memo)
 	c := &passes.Context{Target: t, Precision: opt.Precision}
-	c.F32Inputs, c.F32Outputs, c.Apart = opt.F32Inputs, opt.F32Outputs, opt.Apart
-	c.Chained = func(n *ir.Node) float64 { return kernels.Gain(n, t) }
+	c.F32Inputs, c.F32Outputs, c.Unfused = opt.F32Inputs, opt.F32Outputs, opt.Apart
+	c.Benefit = func(n *ir.Node) float64 { return kernels.Gain(n, t) }
 	return c
 }
 

@@ -44,7 +44,7 @@ var plannedTerms = []struct {
 }
 
 func each(contraction, window, loop float64) map[string]float64 {
-	return map[string]float64{ir.FamilyContraction: contraction, ir.FamilyWindow: window, ir.FamilyChain: max(contraction, window), ir.FamilyLoop: loop}
+	return map[string]float64{ir.FamilyContraction: contraction, ir.FamilyWindow: window, ir.FamilyFused: max(contraction, window), ir.FamilyLoop: loop}
 }
 
 func macs(w *cost.Work) (n float64) {
@@ -98,7 +98,7 @@ func TestSchedulesAreChosenByWhatTheyDo(t *testing.T) {
 			plansAgree(t, r, name+" "+in, worst)
 		}
 	}
-	for _, family := range []string{ir.FamilyContraction, ir.FamilyWindow, ir.FamilyChain, ir.FamilyLoop} {
+	for _, family := range []string{ir.FamilyContraction, ir.FamilyWindow, ir.FamilyFused, ir.FamilyLoop} {
 		for _, term := range plannedTerms {
 			t.Logf("%s, %s: within a factor of %.2f", family, term.name, max(1, worst[family+" "+term.name]))
 		}

@@ -103,7 +103,7 @@ func (part *Part) lower(ctx context.Context, t *target.Target, opt *Options, lay
 		in = r.opt.Precision // the program is the one of a part that is asked for in it
 	}
 	g, c := part.Graph.Clone(), &passes.Context{Target: t, Precision: in}
-	c.Wide, c.Siblings = part.Wide, true
+	c.KeepF32, c.Siblings = part.Wide, true
 	return g, passes.Run(c, g, nil, nil)
 }
 

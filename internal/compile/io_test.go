@@ -77,5 +77,5 @@ func TestInputsAndOutputsOfF32(t *testing.T) {
 
 func TestF32NeedsWiden(t *testing.T) {
 	_, err := Compile(t.Context(), small(t, "policy"), Options{Precision: precision.File, Targets: []string{"sm_121"}, F32Inputs: true})
-	require.ErrorContains(t, err, "widen")
+	require.ErrorContains(t, err, "promote-f32")
 }

@@ -411,15 +411,15 @@ func requireFastContractions(t *testing.T, v *runtime.Variant) {
 		grids[l.Kernel] = l.Grid
 	}
 	for i, k := range v.Kernels {
-		if k.Family != ir.FamilyContraction && k.Family != ir.FamilyChain || k.MACs < large {
+		if k.Family != ir.FamilyContraction && k.Family != ir.FamilyFused || k.MACs < large {
 			continue
 		}
 		l := kerneltest.InspectKernel(mod.Kernels[i], grids[k.Name])
-		if k.Family == ir.FamilyChain && l.Stages == 0 {
+		if k.Family == ir.FamilyFused && l.Stages == 0 {
 			continue
 		}
 		uses := l.PerSharedLoad()
-		if k.Family == ir.FamilyChain {
+		if k.Family == ir.FamilyFused {
 			uses = l.AllPerSharedLoad()
 		}
 		require.GreaterOrEqual(t, uses, 2.0, k.Name)

@@ -94,7 +94,7 @@ func TestAFaultOfALayerIsOutsideOfItsRegionsRange(t *testing.T) {
 			want := rangesOf(t, whole, seen)
 			xs := layer.Inputs[scales].Const.Floats()
 			off := 1.001
-			if slices.ContainsFunc(layer.Region.Operands, func(o ir.Operand) bool { return o.Read.Terms == 2 }) {
+			if slices.ContainsFunc(layer.Region.Operands, func(o ir.Operand) bool { return o.Read.SplitTerms == 2 }) {
 				off = 1.002
 			}
 			for k := range xs {
@@ -135,7 +135,7 @@ func replaced(g *ir.Graph, n *ir.Node, constant *ir.Value, by *ir.Tensor) *ir.No
 func swapped(n *ir.Node, i int) *ir.Tensor {
 	w, o := n.Inputs[i].Const, n.Region.Operands[i]
 	shape := w.Shape
-	if o.Stacked {
+	if o.Batched {
 		shape = shape[1:]
 	}
 	size := func(dims []int) int { return ir.Type{Shape: dims}.Numel() }

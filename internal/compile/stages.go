@@ -37,13 +37,13 @@ func (opt *Options) stages() (s stages, err error) {
 		return s, err
 	}
 	calibrates := precision.Calibrates(opt.Precision)
-	for _, need := range []string{"widen", "narrow"} {
+	for _, need := range []string{"promote-f32", "assign-storage"} {
 		if calibrates && !slices.Contains(names, need) {
 			return s, fmt.Errorf("--precision %s needs the pass %s: add it to --passes", opt.Precision, need)
 		}
 	}
-	if (opt.F32Inputs || opt.F32Outputs) && !slices.Contains(names, "widen") {
-		return s, errors.New("inputs and outputs of f32 need the pass widen, which --passes or the precision leaves out")
+	if (opt.F32Inputs || opt.F32Outputs) && !slices.Contains(names, "promote-f32") {
+		return s, errors.New("inputs and outputs of f32 need the pass promote-f32, which --passes or the precision leaves out")
 	}
 	if !slices.Contains(names, "fuse") && (calibrates || !opt.GraphOnly) {
 		return s, errors.New("--passes has no fuse, and kernels are made of the regions that it makes: add it behind the passes that change operations")
@@ -192,7 +192,7 @@ func (c *compilation) fuse(ctx context.Context, g *ir.Graph) (*fused, error) {
 // store chooses formats, once, and stores regions in them.
 func (c *compilation) store(ctx context.Context, f *fused, t *target.Target) (*stored, error) {
 	s, pc, first := &stored{graph: f.graph.Clone()}, f.context, c.Graph == nil
-	pc.Target, pc.Chained = t, c.opt.passContext(t).Chained
+	pc.Target, pc.Benefit = t, c.opt.passContext(t).Benefit
 	switch calibrates := precision.Calibrates(c.opt.Precision); {
 	case calibrates:
 		pc.Halved = map[*ir.Tensor]*ir.Tensor{} // each candidate is narrowed
@@ -207,7 +207,7 @@ func (c *compilation) store(ctx context.Context, f *fused, t *target.Target) (*s
 	pc.Quantisation = c.formats
 	if c.opt.Trace {
 		s.origin = originOf(s.graph)
-		pc.Was = s.origin.Was
+		pc.Provenance = s.origin.Was
 	}
 	return s, passes.Run(&pc, s.graph, c.stages.store, c.observe)
 }

@@ -65,7 +65,7 @@ func windowsOf(n *ir.Node) (list []*blas.Window, from int) {
 func memberConstant(n *ir.Node, v *ir.Value, member int) []float32 {
 	size, at := v.Type.Numel(), 0
 	if i := slices.Index(n.Region.Body.Inputs, v); i >= 0 {
-		if v = n.Inputs[i]; n.Region.Operands[i].Stacked {
+		if v = n.Inputs[i]; n.Region.Operands[i].Batched {
 			at = member * size
 		}
 	}
@@ -87,7 +87,7 @@ func (r *nativeRegion) evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tens
 		outs = append(outs, []*ir.Tensor{room.Tensor(n.Outputs[0].Type)})
 	}
 	members, apart := len(r.windows), 0
-	if n.Region.Operands[r.from].Stacked {
+	if n.Region.Operands[r.from].Batched {
 		apart = n.Inputs[r.from].Type.Numel() / members
 	}
 	w, size := r.windows[0], n.Outputs[0].Type.Numel()/members

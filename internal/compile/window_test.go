@@ -44,9 +44,9 @@ func TestWindowsHaveTheBitsOfTheirKernel(t *testing.T) {
 		g := ir.NewGraph("graph")
 		var inputs []*ir.Value
 		for k, v := range operands {
-			o := ir.Operand{Storage: plain, Stacked: r.Members > 0 && rng.IntN(4) > 0}
+			o := ir.Operand{Storage: plain, Batched: r.Members > 0 && rng.IntN(4) > 0}
 			shape := v.Type.Shape
-			if o.Stacked {
+			if o.Batched {
 				shape = append([]int{r.Members}, shape...)
 			}
 			if r.Operands = append(r.Operands, o); k == 0 {

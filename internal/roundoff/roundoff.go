@@ -180,7 +180,7 @@ func sumError(n int) float64 {
 
 // region applies the body to every member of a region.
 func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
-	if n.IsFamily(ir.FamilyChain) {
+	if n.IsFamily(ir.FamilyFused) {
 		return m.chain(n, in)
 	}
 	x, err := n.Explicit()
@@ -209,7 +209,7 @@ func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
 	for k := range x.Region.Members {
 		part := slices.Clone(in)
 		for i, r := range in {
-			if x.Region.Operands[i].Stacked {
+			if x.Region.Operands[i].Batched {
 				part[i] = member(r, k)
 			}
 		}

@@ -47,7 +47,7 @@ func TestBothWindowsOfAChainAreTraced(t *testing.T) {
 	for _, precision := range []string{"file", "fp32", "fp16"} {
 		for _, kept := range []bool{true, false} {
 			r := built(t, "mixer", mixer(t, kept), precision)
-			launch := slices.IndexFunc(r.Origins[0].Regions, func(n *ir.Node) bool { return n.IsFamily(ir.FamilyChain) })
+			launch := slices.IndexFunc(r.Origins[0].Regions, func(n *ir.Node) bool { return n.IsFamily(ir.FamilyFused) })
 			require.GreaterOrEqual(t, launch, 0)
 			n := r.Origins[0].Regions[launch]
 			require.Len(t, n.Outputs, map[bool]int{true: 2, false: 1}[kept])

@@ -267,7 +267,7 @@ func (j *judge) exchanged(ctx context.Context, now *whole, signature, schedule s
 // split tries each chain as launches of its own, whose kernels have their default schedules.
 func (j *judge) split(ctx context.Context, now *whole, tasks []*task) (*whole, error) {
 	for _, k := range tasks {
-		if k.family != ir.FamilyChain {
+		if k.family != ir.FamilyFused {
 			continue
 		}
 		if j.over() {

@@ -244,7 +244,7 @@ func TestPartsOfAChainCanBeApart(t *testing.T) {
 	usual := compiled(t, "vision", compile.Options{Tuning: u.Table, Tune: u.Tune})
 	var names []string
 	for _, n := range usual.Graph.Nodes {
-		if n.IsFamily(ir.FamilyChain) && n.LastPart().IsFamily(ir.FamilyWindow) {
+		if n.IsFamily(ir.FamilyFused) && n.LastPart().IsFamily(ir.FamilyWindow) {
 			names = append(names, n.Name)
 		}
 	}

@@ -104,7 +104,7 @@ func (f *flags) apply(g *ir.Graph) error {
 			return fmt.Errorf("--precision %s: its passes need what calibration finds: use spark compile --emit ir, or name passes with --passes", settings.Precision.Value)
 		}
 		if slices.ContainsFunc(g.Nodes, func(n *ir.Node) bool { return n.Region != nil }) {
-			return errors.New("it has regions already, which the passes of a precision make: name those that are left with --passes, as in --passes narrow,sooner,chain")
+			return errors.New("it has regions already, which the passes of a precision make: name those that are left with --passes, as in --passes assign-storage,reorder-for-locality,fuse-producers")
 		}
 		if names, err = passes.Pipeline(settings.Precision.Value); err != nil {
 			return err
@@ -112,6 +112,6 @@ func (f *flags) apply(g *ir.Graph) error {
 	}
 	kernels := families.New(new(kernel.Memo))
 	pc := &passes.Context{Target: t, Precision: settings.Precision.Value}
-	pc.Chained = func(n *ir.Node) float64 { return kernels.Gain(n, t) }
+	pc.Benefit = func(n *ir.Node) float64 { return kernels.Gain(n, t) }
 	return passes.Run(pc, g, names, nil)
 }

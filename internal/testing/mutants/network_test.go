@@ -16,7 +16,7 @@ import (
 // narrow is the model of the kernels on narrow floats: matrix products of one input, each once with 8-bit activations and
 // weights, with weights in two terms, with NVFP4 of both, with NVFP4 weights alone, and with 6-bit weights. One layer deep, so that what rounds differently
 // does not spread.
-const narrow = "narrow"
+const narrow = "assign-storage"
 
 // deep and single are models of products in f16 and f32 that are long enough for rings of stages to wrap, one of them for split-K
 // to pay, and of a LayerNorm whose rows are no multiple of a warp's loads. They lie between others, since what a run before has
@@ -88,7 +88,7 @@ func narrowNetwork(g *kerneltest.Graph, x *ir.Value) {
 	eight := l.stored(l.product(l.widened(codes), l.weights(ir.Float8E4M3FN, hidden, cols), size/8), ir.Float32)
 
 	l = newLayer(g)
-	two := l.Rounded(l.weights(ir.Float16, hidden, cols), ir.Storage{DType: ir.Float8E4M3FN, Terms: 2})
+	two := l.Rounded(l.weights(ir.Float16, hidden, cols), ir.Storage{DType: ir.Float8E4M3FN, SplitTerms: 2})
 	split := l.stored(l.product(l.widened(codes), two, size/8), ir.Float32)
 
 	l = newLayer(g)
@@ -163,7 +163,7 @@ func jointNetwork(g *kerneltest.Graph, x *ir.Value) {
 
 	l = newLayer(g)
 	y = l.stored(l.product(l.widened(y), l.weights(ir.Float16, heads*size, cols), .1), ir.Float32)
-	chain := ir.NewChain([]*ir.Node{first, l.Node}, false)
+	chain := ir.NewFused([]*ir.Node{first, l.Node}, false)
 	y.Def = chain
 	g.Nodes, g.Outputs = append(g.Nodes[:len(g.Nodes)-2], chain), []*ir.Value{y}
 }
@@ -185,7 +185,7 @@ func tailNetwork(g *kerneltest.Graph, x *ir.Value) {
 		from, length := l.Body.Constant("o", ir.SplatInt(ir.T(ir.Int32, n), 0)), l.Body.Constant("l", ir.SplatInt(ir.T(ir.Int32, n), int64(k)))
 		parts = append(parts, l.stored(l.Add("SegmentedMatVec", nil, in, w, l.Input(ir.T(ir.Float32, n), 1, true, false), from, length), ir.Float32).Def)
 	}
-	n := ir.NewChain(parts, true)
+	n := ir.NewFused(parts, true)
 	for i, v := range n.Outputs {
 		v.Def, v.Index = n, i
 	}
@@ -202,7 +202,7 @@ func perceptronNetwork(g *kerneltest.Graph, x *ir.Value) {
 	y := product(x, in, k, ir.Float16, "Relu").Outputs[0]
 	up := product(y, k, hidden, ir.Float16, "Relu")
 	down := product(up.Outputs[0], hidden, in, ir.Float16, "Neg")
-	n := ir.NewChain([]*ir.Node{up, down}, false)
+	n := ir.NewFused([]*ir.Node{up, down}, false)
 	n.Outputs[0].Def = n
 	g.Nodes = append(g.Nodes[:len(g.Nodes)-2], n)
 	g.Outputs = product(n.Outputs[0], in, 64, ir.Float32, "Neg").Outputs
@@ -226,7 +226,7 @@ func residualNetwork(g *kerneltest.Graph, x *ir.Value) {
 	taps := l.Input(ir.T(ir.Float32, hidden, 1, 3, 3), 0.3, true, false)
 	slid := l.Finish(l.Cast(l.Add("Relu", nil, l.Add("Conv", conv(hidden, 1), l.widened(up.Outputs[0]), taps, bias(l, hidden))), ir.Float16))
 	down := product(slid.Outputs[0], hidden, k, ir.Float16, "Neg")
-	n := ir.NewChain([]*ir.Node{up, slid, down}, false)
+	n := ir.NewFused([]*ir.Node{up, slid, down}, false)
 	n.Outputs[0].Def = n
 	g.Nodes = append(g.Nodes[:len(g.Nodes)-3], n)
 	g.Outputs = product(n.Outputs[0], k, 64, ir.Float32, "Neg").Outputs

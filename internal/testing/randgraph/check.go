@@ -88,7 +88,7 @@ func (c *Case) check(ctx context.Context, d hal.Device, precisions []string, run
 
 // widened is a graph whose values are f32 where they were narrower, as precision fp32 computes it.
 func widened(ctx context.Context, g *ir.Graph) (*ir.Graph, error) {
-	opt := compile.Options{Precision: precision.FP32, Passes: []string{"widen"}, GraphOnly: true}
+	opt := compile.Options{Precision: precision.FP32, Passes: []string{"promote-f32"}, GraphOnly: true}
 	opt.Targets = []string{target.Default().Name}
 	r, err := compile.Graph(ctx, "", g.Clone(), opt)
 	if err != nil {

@@ -39,14 +39,14 @@ func (b *builder) joined() {
 		second.finish([]*ir.Value{second.sliding(attrs, window, image, shape[3])})
 	}
 	parts := []*ir.Node{first, b.g.Nodes[0]}
-	if ir.Chains(parts) != nil {
+	if ir.CheckFusion(parts) != nil {
 		b.g.Inputs, b.g.Nodes, b.g.Outputs = b.g.Inputs[:inputs], []*ir.Node{first}, first.Outputs
 		return
 	}
 	if rows && b.oneIn(2) {
 		inputs, third := len(b.g.Inputs), b.another()
 		third.finish([]*ir.Value{third.multiplied(parts[1], parts[1].Region.Body.Outputs[0].Type.Shape)})
-		if more := append(parts, b.g.Nodes[0]); ir.Chains(more) == nil {
+		if more := append(parts, b.g.Nodes[0]); ir.CheckFusion(more) == nil {
 			parts = more
 		} else {
 			b.g.Inputs = b.g.Inputs[:inputs]
@@ -89,7 +89,7 @@ func (b *builder) followed() {
 		parts = append(parts, b.g.Nodes[0])
 	}
 	kept := len(first.Outputs) > 1 || b.oneIn(3)
-	if len(parts) == 1 || ir.Chains(parts) != nil {
+	if len(parts) == 1 || ir.CheckFusion(parts) != nil {
 		b.g.Inputs, b.g.Nodes, b.g.Outputs = b.g.Inputs[:inputs], []*ir.Node{first}, first.Outputs
 		return
 	}
@@ -103,7 +103,7 @@ func overflows(n *ir.Node) bool {
 
 // chained makes a chain of regions, all that the graph has.
 func (b *builder) chained(parts []*ir.Node, kept bool) {
-	n := ir.NewChain(parts, kept)
+	n := ir.NewFused(parts, kept)
 	for i, v := range n.Outputs {
 		v.Def, v.Index = n, i
 	}
@@ -175,7 +175,7 @@ func (b *builder) inverted(first *ir.Node, shape []int) {
 	}
 	parts, third := []*ir.Node{first, b.g.Nodes[0]}, b.another()
 	third.finish([]*ir.Value{third.multiplied(parts[1], parts[1].Region.Body.Outputs[0].Type.Shape)})
-	if parts = append(parts, b.g.Nodes[0]); ir.Chains(parts) == nil {
+	if parts = append(parts, b.g.Nodes[0]); ir.CheckFusion(parts) == nil {
 		b.chained(parts, false)
 		return
 	}
@@ -197,7 +197,7 @@ func (b *builder) reads(n *ir.Node, shape []int) *ir.Value {
 		b.extra[len(b.inputs)] = append(b.extra[len(b.inputs)], n.Outputs[1])
 	}
 	b.inputs = append(b.inputs, n.Outputs[0])
-	b.r.Operands = append(b.r.Operands, ir.Operand{Stacked: b.r.Members > 0, Storage: s})
+	b.r.Operands = append(b.r.Operands, ir.Operand{Batched: b.r.Members > 0, Storage: s})
 	return b.body.AddInput("image", ir.T(n.Region.Body.Outputs[0].Type.DType, slices.Clone(shape)...))
 }
 

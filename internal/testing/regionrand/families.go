@@ -21,7 +21,7 @@ func (b *builder) matrixA(shape []int, axis int) how {
 	if d := h.storage.DType; b.narrow && (d == ir.Float16 || d == ir.BFloat16) && b.oneIn(3) {
 		h.read = ir.Storage{DType: ir.Float8E4M3FN, Scale: pick(b.tape, 0x1p-6, 0.013)}
 		if d == ir.Float16 && h.read.Scale == 0x1p-6 && b.oneIn(2) {
-			h.read.Terms = 2
+			h.read.SplitTerms = 2
 		}
 	}
 	return h
@@ -35,7 +35,7 @@ func (b *builder) weights(a ir.DType, k, inner, outer int) how {
 	}
 	h := how{storage: ir.Storage{DType: d}, constant: true, stacked: b.r.Members > 0, size: 1 / math.Sqrt(float64(k))}
 	if split := d == ir.Float16 && b.r.Family == ir.FamilyContraction && b.narrow && b.oneIn(2); split {
-		h.read = ir.Storage{DType: ir.Float8E4M3FN, Terms: 2}
+		h.read = ir.Storage{DType: ir.Float8E4M3FN, SplitTerms: 2}
 	} else if d.Bits() > 8 {
 		return h
 	}

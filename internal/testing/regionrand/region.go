@@ -146,7 +146,7 @@ func (b *builder) operand(h how, shape ...int) *ir.Value {
 	}
 	i := len(b.inputs)
 	b.inputs = append(b.inputs, b.value(ir.T(d, full(shape)...), h.constant, h.size))
-	b.r.Operands = append(b.r.Operands, ir.Operand{Stacked: h.stacked, Storage: h.storage, Read: h.read})
+	b.r.Operands = append(b.r.Operands, ir.Operand{Batched: h.stacked, Storage: h.storage, Read: h.read})
 	v := b.body.AddInput(fmt.Sprint("p", i), ir.T(wide, shape...))
 	if s := h.storage; s.PerChannel {
 		b.extra[i] = append(b.extra[i], b.scales(ir.T(ir.Float64, full([]int{shape[s.ChannelAxis]})...), true))

@@ -59,7 +59,7 @@ func (c *Case) lower() (specs []*kernel.Spec, ctx *kernel.Context, fallback, err
 		return nil, nil, nil, err
 	}
 	n := c.Region()
-	if n.IsFamily(ir.FamilyChain) && !c.Loop {
+	if n.IsFamily(ir.FamilyFused) && !c.Loop {
 		var spec *kernel.Spec
 		if spec, fallback = families.New(nil).Lower(n, ctx); spec != nil {
 			return []*kernel.Spec{spec}, ctx, nil, nil

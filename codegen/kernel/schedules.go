@@ -73,7 +73,7 @@ func describe(h io.Writer, family string, region *ir.Node, align func(v *ir.Valu
 		}
 		if i < len(r.Operands) {
 			o := r.Operands[i]
-			fmt.Fprintf(h, " %v %v %v %v", r.Body.Inputs[i].Type, storage(o.Storage), o.Stacked, storage(o.Read))
+			fmt.Fprintf(h, " %v %v %v %v", r.Body.Inputs[i].Type, storage(o.Storage), o.Batched, storage(o.Read))
 		}
 		fmt.Fprintln(h)
 	}

@@ -10,28 +10,28 @@ import (
 )
 
 var _ = register(Pass{
-	Name:    "widen",
-	Summary: "widen f16 and bf16 values to f32; casts keep the file's types at inputs and outputs of the graph, unless these are to be f32",
-	Run:     widen,
+	Name:    "promote-f32",
+	Summary: "promote f16 and bf16 values to f32; casts keep the file's types at inputs and outputs of the graph, unless these are to be f32",
+	Run:     promoteF32,
 })
 
-// WidenOptions make inputs and outputs of the graph f32 where the file has f16 or bf16.
-type WidenOptions struct{ F32Inputs, F32Outputs bool }
+// PromoteF32Options make inputs and outputs of the graph f32 where the file has f16 or bf16.
+type PromoteF32Options struct{ F32Inputs, F32Outputs bool }
 
-// isNarrow reports whether d is a float that widen makes f32. Eight-bit and smaller floats stay: conversions to them are
+// isHalf reports whether d is a float that promote-f32 makes f32. Eight-bit and smaller floats stay: conversions to them are
 // what a quantised file means, not how its author saved memory.
-func isNarrow(d ir.DType) bool { return d == ir.Float16 || d == ir.BFloat16 }
+func isHalf(d ir.DType) bool { return d == ir.Float16 || d == ir.BFloat16 }
 
-// widen rebuilds the graph node by node with f32 in place of narrower floats. Constants keep their value.
-func widen(ctx *Context, g *ir.Graph) error {
-	w := &widener{g: g, to: map[*ir.Value]*ir.Value{}, bits: map[ir.DType][]uint32{}}
+// promoteF32 rebuilds the graph node by node with f32 in place of narrower floats. Constants keep their value.
+func promoteF32(ctx *Context, g *ir.Graph) error {
+	w := &promoter{g: g, to: map[*ir.Value]*ir.Value{}, bits: map[ir.DType][]uint32{}}
 	old := g.Nodes
 	g.Nodes = nil
 	ctx.quantisedFile = ctx.quantisedFile || slices.ContainsFunc(old, func(n *ir.Node) bool {
 		return n.Op.Name == "DequantizeLinear" && n.Inputs[0].IsConst()
 	})
 	for i, v := range g.Inputs {
-		if !isNarrow(v.Type.DType) {
+		if !isHalf(v.Type.DType) {
 			continue
 		}
 		if ctx.F32Inputs {
@@ -52,7 +52,7 @@ func widen(ctx *Context, g *ir.Graph) error {
 	}
 	for i, v := range g.Outputs {
 		wide := w.value(v)
-		if isNarrow(v.Type.DType) && !ctx.F32Outputs {
+		if isHalf(v.Type.DType) && !ctx.F32Outputs {
 			cast, err := g.Add("Cast", v.Name, ir.Attrs{"to": v.Type.DType}, wide)
 			if err != nil {
 				return err
@@ -67,18 +67,18 @@ func widen(ctx *Context, g *ir.Graph) error {
 	return nil
 }
 
-type widener struct {
+type promoter struct {
 	g    *ir.Graph
 	to   map[*ir.Value]*ir.Value
 	bits map[ir.DType][]uint32 // the f32 of every 16-bit pattern
 }
 
 // value is the widened v.
-func (w *widener) value(v *ir.Value) *ir.Value {
+func (w *promoter) value(v *ir.Value) *ir.Value {
 	if v == nil || w.to[v] != nil {
 		return w.to[v]
 	}
-	if v.IsConst() && isNarrow(v.Type.DType) {
+	if v.IsConst() && isHalf(v.Type.DType) {
 		w.to[v] = w.g.Constant(v.Name, w.tensor(v.Const))
 		return w.to[v]
 	}
@@ -86,7 +86,7 @@ func (w *widener) value(v *ir.Value) *ir.Value {
 }
 
 // tensor converts a constant. A table of all 16-bit patterns makes the millions of weights of a model cheap.
-func (w *widener) tensor(t *ir.Tensor) *ir.Tensor {
+func (w *promoter) tensor(t *ir.Tensor) *ir.Tensor {
 	wide := ir.Type{DType: ir.Float32, Shape: t.Shape}
 	if t.Splat {
 		return ir.Splat(wide, t.FloatAt(0))
@@ -107,16 +107,16 @@ func (w *widener) tensor(t *ir.Tensor) *ir.Tensor {
 }
 
 // node recreates n with widened operands; the op's rule infers the new output types.
-func (w *widener) node(n *ir.Node) error {
+func (w *promoter) node(n *ir.Node) error {
 	attrs := n.Attrs
-	if to := attrs.DType("to"); isNarrow(to) && n.Op.Name != "BitCast" {
+	if to := attrs.DType("to"); isHalf(to) && n.Op.Name != "BitCast" {
 		attrs = attrs.Clone()
 		attrs["to"] = ir.Float32
 	}
 	inputs := make([]*ir.Value, len(n.Inputs))
 	for i, v := range n.Inputs {
 		inputs[i] = w.value(v)
-		if n.Op.Name == "BitCast" && isNarrow(v.Type.DType) { // the bits are those of the narrow type
+		if n.Op.Name == "BitCast" && isHalf(v.Type.DType) { // the bits are those of the narrow type
 			cast, err := w.g.Add("Cast", n.Name, ir.Attrs{"to": v.Type.DType}, inputs[i])
 			if err != nil {
 				return err
@@ -131,7 +131,7 @@ func (w *widener) node(n *ir.Node) error {
 	m.From = n.From
 	for i, v := range n.Outputs {
 		wide := m.Outputs[i]
-		if isNarrow(wide.Type.DType) { // a BitCast to a narrow type
+		if isHalf(wide.Type.DType) { // a BitCast to a narrow type
 			cast, err := w.g.Add("Cast", n.Name, ir.Attrs{"to": ir.Float32}, wide)
 			if err != nil {
 				return err

@@ -8,33 +8,33 @@ import (
 )
 
 var _ = register(Pass{
-	Name:    "chain",
-	Summary: "join a window and the one that reads it, what a contraction multiplies and the contraction, or loops of few elements, into a region for one kernel, where that is predicted to be faster than several",
+	Name:    "fuse-producers",
+	Summary: "fuse a window, a contraction or a small loop with its producers into one kernel, where that is predicted to be faster",
 	After: map[string]string{
-		"narrow": "it says how the value between is stored: windows that it has seen apart round it so",
-		"fuse":   "chain joins regions",
-		"stack":  "windows with members join as they are, those of a chain would have to be stacked as chains",
-		"views":  "a window whose operand turns out to be a view reads no window",
+		"assign-storage":   "the fused kernel rounds the value between producer and consumer to its storage",
+		"fuse":             "regions are fused",
+		"batch-isomorphic": "fused regions are not batched",
+		"views":            "a window whose operand turns out to be a view has no window for a producer",
 	},
 	Needs: []string{"fuse"},
-	Run:   chain,
+	Run:   fuseProducers,
 })
 
-// ChainOptions say which regions become one kernel.
-type ChainOptions struct {
-	// Chained is how many microseconds less the kernel of a chain is predicted to take than those of its regions. Without
+// FuseProducersOptions say which regions become one kernel.
+type FuseProducersOptions struct {
+	// Benefit is how many microseconds less the kernel of a chain is predicted to take than those of its regions. Without
 	// it no chain is made.
-	Chained func(n *ir.Node) float64
-	// Apart names regions that stay launches of their own.
-	Apart []string
+	Benefit func(n *ir.Node) float64
+	// Unfused names regions that stay launches of their own.
+	Unfused []string
 }
 
-// chain joins pairs of windows, as the two depthwise convolutions of a RepMixer block, what a contraction multiplies with the contraction, and loops.
+// fuseProducers joins pairs of windows, as the two depthwise convolutions of a RepMixer block, what a contraction multiplies with the contraction, and loops.
 // What the first of two windows or of loops computes may have other readers: it is then a result of the chain too. It runs behind all passes that look into
 // regions, so that calibration, storage and traces know regions of one anchor only. Where a region could be in several chains, the one that saves most
 // is made, so that two launches of three never stand in the way of one.
-func chain(ctx *Context, g *ir.Graph) error {
-	if ctx.Chained == nil {
+func fuseProducers(ctx *Context, g *ir.Graph) error {
+	if ctx.Benefit == nil {
 		return nil
 	}
 	uses := g.Uses()
@@ -43,18 +43,18 @@ func chain(ctx *Context, g *ir.Graph) error {
 		at[n] = i
 	}
 	var list []*row
-	weigh := func(r *row) error {
+	consider := func(r *row) error {
 		ok, err := r.straight(uses)
-		if err != nil || !ok || ir.Chains(r.joined) != nil || r.late(at) {
+		if err != nil || !ok || ir.CheckFusion(r.joined) != nil || r.late(at) {
 			return err
 		}
-		if r.gain = ctx.Chained(ir.NewChain(r.joined, r.kept)); r.gain > 0 {
+		if r.gain = ctx.Benefit(ir.NewFused(r.joined, r.kept)); r.gain > 0 {
 			list = append(list, r)
 		}
 		return nil
 	}
 	for _, last := range g.Nodes {
-		if err := ctx.behind(last, uses, weigh); err != nil {
+		if err := ctx.fusionsEndingAt(last, uses, consider); err != nil {
 			return err
 		}
 	}
@@ -64,7 +64,7 @@ func chain(ctx *Context, g *ir.Graph) error {
 		if slices.ContainsFunc(r.parts, func(n *ir.Node) bool { return gone[n] }) || r.late(at) {
 			continue
 		}
-		n, first := ir.NewChain(r.joined, r.kept), r.parts[0]
+		n, first := ir.NewFused(r.joined, r.kept), r.parts[0]
 		for k, v := range n.Outputs {
 			v.Def, v.Index = n, k
 		}
@@ -92,9 +92,9 @@ const (
 	longest      = 3
 )
 
-// behind weighs the rows of regions that end with last, each of which but the first reads the one in front of it. Only the first may have
+// fusionsEndingAt weighs the rows of regions that end with last, each of which but the first reads the one in front of it. Only the first may have
 // other readers. A row of loops that saves nothing is not made longer: what one more in front would save, it saves in front of fewer as well.
-func (ctx *Context) behind(last *ir.Node, uses map[*ir.Value][]ir.Use, weigh func(r *row) error) error {
+func (ctx *Context) fusionsEndingAt(last *ir.Node, uses map[*ir.Value][]ir.Use, consider func(r *row) error) error {
 	var extend func(parts []*ir.Node) error
 	extend = func(parts []*ir.Node) error {
 		next, most := parts[0], longest
@@ -114,12 +114,12 @@ func (ctx *Context) behind(last *ir.Node, uses map[*ir.Value][]ir.Use, weigh fun
 			if n != nil && (n == y.Def || !next.IsFamily(ir.FamilyContraction)) {
 				kept = !reads(next, n, uses)
 			}
-			if n == nil || slices.Contains(seen, n) || n.IsFamily(ir.FamilyChain) || ctx.apart(n, last) {
+			if n == nil || slices.Contains(seen, n) || n.IsFamily(ir.FamilyFused) || ctx.unfused(n, last) {
 				continue
 			}
 			seen = append(seen, n)
 			r := &row{parts: append([]*ir.Node{n}, parts...), kept: kept}
-			if err := weigh(r); err != nil {
+			if err := consider(r); err != nil {
 				return err
 			}
 			if r.gain <= 0 && next.IsFamily(ir.FamilyLoop) {
@@ -135,8 +135,8 @@ func (ctx *Context) behind(last *ir.Node, uses map[*ir.Value][]ir.Use, weigh fun
 }
 
 // reads reports whether a region alone reads what another computes, itself or through views that nobody else reads.
-func reads(n, front *ir.Node, uses map[*ir.Value][]ir.Use) bool {
-	for _, v := range front.Outputs {
+func reads(n, producer *ir.Node, uses map[*ir.Value][]ir.Use) bool {
+	for _, v := range producer.Outputs {
 		for _, u := range uses[v] {
 			if u.Node != n && !(wholeView(u.Node) && reads(n, u.Node, uses)) {
 				return false
@@ -158,7 +158,7 @@ func wholeView(n *ir.Node) bool {
 func (r *row) straight(uses map[*ir.Value][]ir.Use) (ok bool, err error) {
 	r.joined = slices.Clone(r.parts)
 	for i, n := range r.parts[1:] {
-		front := r.joined[i]
+		producer := r.joined[i]
 		for k, v := range n.Inputs {
 			view := v.Def
 			if n.IsFamily(ir.FamilyContraction) && view != r.parts[i] {
@@ -172,10 +172,10 @@ func (r *row) straight(uses map[*ir.Value][]ir.Use) (ok bool, err error) {
 			}
 			base, only := view.Inputs[0], len(uses[v]) == 1
 			switch {
-			case !n.Region.Operands[k].Stacked && !slices.Contains(r.joined[i+1].Inputs, base):
+			case !n.Region.Operands[k].Batched && !slices.Contains(r.joined[i+1].Inputs, base):
 				r.joined[i+1], err = reshapedInput(r.joined[i+1], k, base)
-			case only && len(uses[base]) == 1 && len(front.Outputs) == 1 && front.Region.Members == 0:
-				r.joined[i], err = reshapedOutput(front, v)
+			case only && len(uses[base]) == 1 && len(producer.Outputs) == 1 && producer.Region.Members == 0:
+				r.joined[i], err = reshapedOutput(producer, v)
 			default:
 				return false, nil
 			}
@@ -235,9 +235,9 @@ func (r *row) late(at map[*ir.Node]int) bool {
 	return false
 }
 
-// apart reports whether two regions are to stay launches of their own.
-func (ctx *Context) apart(first, second *ir.Node) bool {
-	return slices.Contains(ctx.Apart, first.Name) || slices.Contains(ctx.Apart, second.Name)
+// unfused reports whether two regions are to stay launches of their own.
+func (ctx *Context) unfused(first, second *ir.Node) bool {
+	return slices.Contains(ctx.Unfused, first.Name) || slices.Contains(ctx.Unfused, second.Name)
 }
 
 // reshaped is a contraction whose result, all of it in its order, is read as another shape by one view alone: the contraction with that

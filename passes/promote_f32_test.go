@@ -37,7 +37,7 @@ func TestInputsAndOutputsKeepTheirTypesUnlessAsked(t *testing.T) {
 }`)
 			require.NoError(t, err)
 			before := g.Clone()
-			require.NoError(t, Run(&Context{Precision: p, WidenOptions: WidenOptions{F32Inputs: c.in, F32Outputs: c.out}}, g, []string{"widen"}, nil))
+			require.NoError(t, Run(&Context{Precision: p, PromoteF32Options: PromoteF32Options{F32Inputs: c.in, F32Outputs: c.out}}, g, []string{"promote-f32"}, nil))
 			require.Equal(t, c.inputs, types(g.Inputs), p)
 			require.Equal(t, c.outputs, types(g.Outputs), p)
 			x := ir.FromFloats(ir.T(ir.Float16, 2), []float64{.5, -3}).Array()

@@ -8,7 +8,7 @@ import (
 
 // absorbMovement moves transpositions in front of layers into the order of their weights: x = act(Transpose(s)) becomes
 // act(s) where only layers read x.
-func (s *segmenter) absorbMovement() {
+func (s *gemvGrouper) absorbMovement() {
 	moved := map[*ir.Value]*ir.Value{}
 	from := map[*ir.Value][]int{}
 	origins := map[*ir.Value][]ir.Origin{}
@@ -33,13 +33,13 @@ func (s *segmenter) absorbMovement() {
 
 // untranspose returns x without the transpositions on the way to it, for each element of x where it is there, and which nodes
 // of the file are left out so; or nil.
-func (s *segmenter) untranspose(x *ir.Value) (y *ir.Value, order []int, origins []ir.Origin) {
+func (s *gemvGrouper) untranspose(x *ir.Value) (y *ir.Value, order []int, origins []ir.Origin) {
 	for _, u := range s.uses[x] {
 		if u.Node == nil || s.core[u.Node] == nil || u.Index != 0 {
 			return nil, nil, nil
 		}
 	}
-	var chain []*ir.Node // from x upwards
+	var path []*ir.Node // from x upwards
 	v, transposed := x, 0
 	for v.Def != nil && len(v.Def.Outputs) == 1 && v.Def.Outputs[0].Type.Numel() == x.Type.Numel() {
 		n := v.Def
@@ -54,31 +54,31 @@ func (s *segmenter) untranspose(x *ir.Value) (y *ir.Value, order []int, origins 
 		if i < 0 || v != x && len(s.uses[v]) != 1 {
 			break
 		}
-		chain = append(chain, n)
+		path = append(path, n)
 		v = n.Inputs[i]
 		if n.Op.Name == "Transpose" && !n.IsView() {
-			transposed = len(chain)
+			transposed = len(path)
 		}
 	}
 	if transposed == 0 {
 		return nil, nil, nil
 	}
-	chain = chain[:transposed]
-	last := chain[len(chain)-1]
-	for _, n := range chain {
+	path = path[:transposed]
+	last := path[len(path)-1]
+	for _, n := range path {
 		origins = ir.JoinOrigins(origins, n.From)
 	}
 	order = identityPerm(x.Type.Numel())
 	b := builder{g: s.g, name: last.Name, from: origins}
 	y = last.Inputs[0]
-	for i := len(chain) - 1; i >= 0; i-- {
-		n := chain[i]
+	for i := len(path) - 1; i >= 0; i-- {
+		n := path[i]
 		switch n.Op.Name {
 		case "Reshape":
 		case "Transpose":
 			order = transposeIndices(order, n.Inputs[0].Type.Shape, n.Attrs.Ints("perm"))
 		default:
-			y = b.chain(y, &layer{act: []*ir.Node{n}})
+			y = b.applyActivation(y, &layer{act: []*ir.Node{n}})
 		}
 	}
 	if b.err != nil {

@@ -55,7 +55,7 @@ const (
 // Signature implements kernel.Kernel.
 func (c *chain) Signature() string {
 	last := c.parts[len(c.parts)-1]
-	return c.ctx.Signature(ir.FamilyChain, fmt.Sprintf("%s %s", c.stem(), strings.Trim(strings.ReplaceAll(fmt.Sprint(last.shape), " ", "x"), "[]")), c.node)
+	return c.ctx.Signature(ir.FamilyFused, fmt.Sprintf("%s %s", c.stem(), strings.Trim(strings.ReplaceAll(fmt.Sprint(last.shape), " ", "x"), "[]")), c.node)
 }
 
 func (c *chain) stem() string {
@@ -171,7 +171,7 @@ func (c *chain) Spec(choice kernel.Choice) (*kernel.Spec, error) {
 	for _, p := range c.parts {
 		notes = append(notes, note(p.region.Region.Body))
 	}
-	return &kernel.Spec{Stem: c.stem(), Family: ir.FamilyChain, Grid: [3]int{s.last().blocks, 1, 1}, Block: [3]int{s.threads, 1, 1},
+	return &kernel.Spec{Stem: c.stem(), Family: ir.FamilyFused, Grid: [3]int{s.last().blocks, 1, 1}, Block: [3]int{s.threads, 1, 1},
 		Shared: s.shared, MACs: c.node.MACs(), Note: strings.Join(notes, ", then "), Operands: c.operands(), Schedule: s.String(),
 		Emit: func(k *ptx.Kernel, params []ptx.Sym) { c.emit(s, k, params, nil) }}, nil
 }

@@ -14,7 +14,7 @@ func (c *chain) spec(s chained, ctx *kernel.Context, n *ir.Node) (*kernel.Spec, 
 	if err != nil {
 		return nil, err
 	}
-	return &kernel.Spec{Stem: c.first.stem() + "_" + c.second.stem(), Family: ir.FamilyChain, Grid: [3]int{s.second.blocks(c.second), 1, 1},
+	return &kernel.Spec{Stem: c.first.stem() + "_" + c.second.stem(), Family: ir.FamilyFused, Grid: [3]int{s.second.blocks(c.second), 1, 1},
 		Block: [3]int{g.second.threads, 1, 1}, Shared: c.shared(s), Operands: g.second.l.Operands, MACs: n.MACs(), Note: n.Name,
 		Schedule: s.String(), Emit: g.emit}, nil
 }

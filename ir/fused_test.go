@@ -36,7 +36,7 @@ const twoWindows = `graph "g" {
 }
 `
 
-func TestAChainIsItsWindowsOneAfterTheOther(t *testing.T) {
+func TestFused_ComputesItsWindowsInOrder(t *testing.T) {
 	g := parsed(t, twoWindows)
 	require.Equal(t, twoWindows, g.String())
 	require.NoError(t, g.Verify())
@@ -60,10 +60,10 @@ func TestAChainIsItsWindowsOneAfterTheOther(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, z.F, out[0].F)
 
-	apart := NewGraph("g") // and joined again it is the same
-	apart.Inputs, apart.Nodes, apart.Outputs = g.Inputs, parts, n.Outputs
-	require.Empty(t, n.Region.diff(NewChain(parts, false).Region))
-	require.Len(t, NewChain(parts, true).Outputs, 2)
+	separate := NewGraph("g") // and joined again it is the same
+	separate.Inputs, separate.Nodes, separate.Outputs = g.Inputs, parts, n.Outputs
+	require.Empty(t, n.Region.diff(NewFused(parts, false).Region))
+	require.Len(t, NewFused(parts, true).Outputs, 2)
 }
 
 // evaluatePart runs a region of one result alone.
@@ -81,7 +81,7 @@ func evaluatePart(t *testing.T, n *Node, opt EvalOptions, in ...*Array) *Array {
 	return out[0]
 }
 
-func TestWhatIsNoChainIsRefused(t *testing.T) {
+func TestCheckFusion_Refuses(t *testing.T) {
 	second := twoWindows[strings.Index(twoWindows, "    %z: f16"):]
 	for want, edit := range map[string][]string{
 		"more than once": {second, strings.Replace(second, "      output %v", "      %r: f32[1,4,4,8] = Add(%v, %p0)\n      output %r", 1)},
@@ -152,12 +152,12 @@ const threeRegions = `graph "g" {
 }
 `
 
-func TestAChainOfThreeKeepsNothingBetween(t *testing.T) {
+func TestFused_OfThreeKeepsNothingBetween(t *testing.T) {
 	g := parsed(t, threeRegions)
 	require.NoError(t, g.Verify())
 	parts := g.Nodes[0].Parts()
 	require.Len(t, parts, 3)
-	require.Empty(t, g.Nodes[0].Region.diff(NewChain(parts, false).Region))
+	require.Empty(t, g.Nodes[0].Region.diff(NewFused(parts, false).Region))
 	kept := func(result string) error {
 		text := strings.Replace(threeRegions, "    output %y\n  }\n", "    output "+result+", %y\n  }\n", 1)
 		_, err := Parse(strings.Replace(text, "  %y: f16[1,4,4,8] = Region(%x", "  "+result+": f16[1,4,4,24], %y: f16[1,4,4,8] = Region(%x", 1))
@@ -198,7 +198,7 @@ const blocksBetween = `graph "g" {
 func TestBlocksAndTheirScalesAreOneOperand(t *testing.T) {
 	g := parsed(t, blocksBetween)
 	require.Equal(t, blocksBetween, g.String())
-	require.NoError(t, Chains(g.Nodes[0].Parts()))
+	require.NoError(t, CheckFusion(g.Nodes[0].Parts()))
 	for want, edit := range map[string][]string{
 		"norm has several results": {"    input %p1: f16[16,8]\n", "    input %p1: f16[16,8]\n    input %p2: e4m3[4,1]\n", "Region(%x, %w)", "Region(%x, %w, %q)",
 			"  const %w", "  input %q: e4m3[4,1]\n  const %w", "Region(%y, %p1, %s)", "Region(%y, %p1, %p2)"},

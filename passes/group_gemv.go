@@ -8,23 +8,23 @@ import (
 )
 
 var _ = register(Pass{
-	Name:    "segment",
-	Summary: "merge M = 1 linear layers of equal depth, with their transposes, biases and activations, into one SegmentedMatVec",
-	Run:     segment,
+	Name:    "group-gemv",
+	Summary: "group linear layers of one vector and equal depth, with their transposes, biases and activations, into one SegmentedMatVec",
+	Run:     groupGEMV,
 })
 
-// segment turns M = 1 linear layers (a row times a constant matrix, plus bias, activation) into SegmentedMatVec nodes, one
+// groupGEMV turns M = 1 linear layers (a row times a constant matrix, plus bias, activation) into SegmentedMatVec nodes, one
 // for all layers of the same depth: layers that do not depend on each other become one launch.
 //
-//	segment.go          what a linear layer is, which ones go together
-//	segment_build.go    rows → SegmentedMatVec, activations, slices of its output
-//	segment_movement.go transposes in front of a layer, into its weights
-func segment(_ *Context, g *ir.Graph) error {
+//	group_gemv.go          what a linear layer is, which ones go together
+//	group_gemv_build.go    rows → SegmentedMatVec, activations, slices of its output
+//	group_gemv_movement.go transposes before a layer, into its weights
+func groupGEMV(_ *Context, g *ir.Graph) error {
 	// A layer that reads one row of a norm needs no other row normalised.
 	if err := rewriteToFixpoint(g, func(s *sweep, n *ir.Node) { sliceBeforeRowOp(s, n) }); err != nil {
 		return err
 	}
-	s := newSegmenter(g)
+	s := newGEMVGrouper(g)
 	for _, n := range g.Nodes {
 		if u := s.layerAt(n); u != nil {
 			s.units = append(s.units, u)
@@ -75,7 +75,7 @@ type matRow struct {
 	bias   float64
 }
 
-type segmenter struct {
+type gemvGrouper struct {
 	g       *ir.Graph
 	uses    map[*ir.Value][]ir.Use
 	pos     map[*ir.Node]int
@@ -95,8 +95,8 @@ type rowsKey struct {
 	transposed bool
 }
 
-func newSegmenter(g *ir.Graph) *segmenter {
-	s := &segmenter{g: g, uses: g.Uses(), pos: map[*ir.Node]int{}, core: map[*ir.Node]*layer{}, depths: map[*ir.Node]int{},
+func newGEMVGrouper(g *ir.Graph) *gemvGrouper {
+	s := &gemvGrouper{g: g, uses: g.Uses(), pos: map[*ir.Node]int{}, core: map[*ir.Node]*layer{}, depths: map[*ir.Node]int{},
 		order: map[*ir.Value]int{}, to: map[*ir.Value]*ir.Value{}, placed: map[*ir.Value]bool{}, made: newConstPool(), rows: map[rowsKey][][]float32{}}
 	for i, n := range g.Nodes {
 		s.pos[n] = i
@@ -115,7 +115,7 @@ func newSegmenter(g *ir.Graph) *segmenter {
 }
 
 // layerAt recognises a layer at its MatMul or Conv and follows it to its activation.
-func (s *segmenter) layerAt(n *ir.Node) *layer {
+func (s *gemvGrouper) layerAt(n *ir.Node) *layer {
 	l := linearOp(n)
 	if l == nil || n.Inputs[0].Type.DType != ir.Float32 || !l.isMatVec() {
 		return nil
@@ -165,7 +165,7 @@ func rowsOf(t *ir.Tensor, rows, cols int) [][]float32 {
 }
 
 // addBias takes a constant that has one number for each row, or one for all.
-func (s *segmenter) addBias(u *layer, b *ir.Value) bool {
+func (s *gemvGrouper) addBias(u *layer, b *ir.Value) bool {
 	if u.hasB || !b.IsConst() || b.Type.DType != ir.Float32 {
 		return false
 	}
@@ -180,7 +180,7 @@ func (s *segmenter) addBias(u *layer, b *ir.Value) bool {
 }
 
 // follow absorbs the bias, reshapes and unary nodes behind u, as long as each result has a single reader.
-func (s *segmenter) follow(u *layer) {
+func (s *gemvGrouper) follow(u *layer) {
 	for {
 		uses := s.uses[u.out]
 		if len(uses) != 1 || uses[0].Node == nil || len(uses[0].Node.Outputs) != 1 {
@@ -220,7 +220,7 @@ func isUnary(n *ir.Node, i int) bool {
 }
 
 // depth is the number of linear layers on the longest way to n, n included. Layers of equal depth are independent.
-func (s *segmenter) depth(n *ir.Node) int {
+func (s *gemvGrouper) depth(n *ir.Node) int {
 	if n == nil {
 		return 0
 	}
@@ -245,7 +245,7 @@ const maxPassed = 32
 
 // passThrough finds operands of a Concat of layers that are not layers but scaled elements of a vector that layers of
 // the first depth read, and passes them on by rows of one element: they need no kernel then.
-func (s *segmenter) passThrough() {
+func (s *gemvGrouper) passThrough() {
 	made := map[*ir.Value]*layer{}
 	for _, u := range s.units {
 		made[u.out] = u
@@ -273,7 +273,7 @@ func (s *segmenter) passThrough() {
 
 // passOne makes rows at depths 1…last that end in v, if v is a multiple of consecutive elements of a vector that
 // a layer of depth 1 reads.
-func (s *segmenter) passOne(v *ir.Value, last int) {
+func (s *gemvGrouper) passOne(v *ir.Value, last int) {
 	if v.Type.DType != ir.Float32 || len(s.uses[v]) != 1 {
 		return
 	}
@@ -322,7 +322,7 @@ func (s *segmenter) passOne(v *ir.Value, last int) {
 	next.x = at
 }
 
-func (s *segmenter) isLayerInput(v *ir.Value) bool {
+func (s *gemvGrouper) isLayerInput(v *ir.Value) bool {
 	for _, u := range s.uses[v] {
 		if u.Node != nil && s.core[u.Node] != nil && u.Index == 0 {
 			return true
@@ -332,7 +332,7 @@ func (s *segmenter) isLayerInput(v *ir.Value) bool {
 }
 
 // finish sorts the new nodes and replaces Concats of adjacent slices by one slice.
-func (s *segmenter) finish() error {
+func (s *gemvGrouper) finish() error {
 	substitute(s.g, s.to)
 	if err := s.g.Toposort(); err != nil {
 		return fmt.Errorf("after merging layers: %w", err)

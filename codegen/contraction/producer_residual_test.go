@@ -62,7 +62,7 @@ func (c expandCase) parts(t testing.TB) (list [3]*kerneltest.Region) {
 		if d.terms == 2 {
 			scale = 0x1p-6
 		}
-		x = expansion.Rounded(x, ir.Storage{DType: e4m3, Scale: scale, Terms: d.terms})
+		x = expansion.Rounded(x, ir.Storage{DType: e4m3, Scale: scale, SplitTerms: d.terms})
 	}
 	weights := func(r *kerneltest.Region, d ir.DType, size float64, shape ...int) *ir.Value {
 		if d == e2m1 {
@@ -79,7 +79,7 @@ func (c expandCase) parts(t testing.TB) (list [3]*kerneltest.Region) {
 	} else {
 		in := []*ir.Value{x, weights(expansion, cmp.Or(d.weights, c.x), 0.3, c.c, c.k, 1, 1)}
 		if d.split {
-			in[1] = expansion.Rounded(in[1], ir.Storage{DType: e4m3, Terms: 2})
+			in[1] = expansion.Rounded(in[1], ir.Storage{DType: e4m3, SplitTerms: 2})
 		}
 		bias := !c.unbiassed && d.weights == ir.Invalid
 		if bias {
@@ -159,7 +159,7 @@ func TestInvertedResidualsEqualTheReference(t *testing.T) {
 					return
 				}
 				spec := b.Check(Family.Lower, ctx)
-				require.Equal(t, ir.FamilyChain, spec.Family)
+				require.Equal(t, ir.FamilyFused, spec.Family)
 				t.Log(spec.Schedule)
 				kerneltest.Assemble(t, spec, ctx.Target)
 			})
@@ -210,7 +210,7 @@ func TestExpansionsChangeNoBit(t *testing.T) {
 			parts := c.parts(t)
 			last := parts[2]
 			nodes := []*ir.Node{parts[0].Node, parts[1].Node, parts[2].Node}
-			chain, ctx := ir.NewChain(nodes, false), sm121(t)
+			chain, ctx := ir.NewFused(nodes, false), sm121(t)
 			if c.partial {
 				ctx = keeping(t, 13)
 			}
@@ -228,7 +228,7 @@ func TestExpansionsChangeNoBit(t *testing.T) {
 			}
 			data := maps.Clone(last.Data)
 			one := kerneltest.Run(t, kernelOf(chain), ctx.Target, data)[last.Node.Outputs[0]]
-			for _, n := range []*ir.Node{nodes[0], ir.NewChain(nodes[1:], false)} {
+			for _, n := range []*ir.Node{nodes[0], ir.NewFused(nodes[1:], false)} {
 				maps.Copy(data, kerneltest.Run(t, kernelOf(n), ctx.Target, data))
 			}
 			two := data[last.Node.Outputs[0]]

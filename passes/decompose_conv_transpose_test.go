@@ -50,7 +50,7 @@ func TestRandomTransposedConvolutionsGather(t *testing.T) {
 		b.g.Nodes, b.g.Outputs = append(b.g.Nodes, n), n.Outputs
 		t.Run(fmt.Sprintf("%d %v of %v by %v", seed, attrs, shape, ws), func(t *testing.T) {
 			after := b.g.Clone()
-			require.NoError(t, Run(&Context{}, after, []string{"gather-taps", "fold"}, nil))
+			require.NoError(t, Run(&Context{}, after, []string{"decompose-conv-transpose", "fold"}, nil))
 			requireSameOutputs(t, b.g, after, 1e-12)
 			convs := 0
 			for _, n := range after.Nodes {

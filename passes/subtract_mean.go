@@ -9,11 +9,11 @@ import (
 )
 
 var _ = register(Pass{
-	Name:    "centre",
-	Summary: "store activations less the mean of their channel, which calibration measures: rounding is relative to what is left",
+	Name:    "subtract-mean",
+	Summary: "subtract from activations the mean of their channel, as calibration measured it: rounding is relative to what is left",
 	After: map[string]string{
-		"stack": "members have means of their own",
-		"views": "a value that a view reads keeps its means",
+		"batch-isomorphic": "members have means of their own",
+		"views":            "a value that a view reads keeps its means",
 	},
 	Needs:     []string{"views"},
 	Tolerance: 1e-4, // biases are rounded once more, and what is subtracted here is added there
@@ -23,7 +23,7 @@ var _ = register(Pass{
 		}
 		for _, n := range g.Nodes {
 			for k, v := range n.Outputs {
-				c := &centring{g: g, value: v, means: ctx.Means[v.Name]}
+				c := &meanSubtraction{g: g, value: v, means: ctx.Means[v.Name]}
 				if c.means == nil || !c.possible(n) {
 					continue
 				}
@@ -37,25 +37,25 @@ var _ = register(Pass{
 	},
 })
 
-// CentreOptions hold what is subtracted from values, by name: a number for each channel, members one after another.
-type CentreOptions struct{ Means map[string][]float64 }
+// SubtractMeanOptions hold what is subtracted from values, by name: a number for each channel, members one after another.
+type SubtractMeanOptions struct{ Means map[string][]float64 }
 
-// centring moves one value between regions by a constant for each channel, its last dimension: the region that computes it
+// meanSubtraction moves one value between regions by a constant for each channel, its last dimension: the region that computes it
 // subtracts the constant, and those that read it add it again. A layer that multiplies it adds W·constant to its bias,
 // which costs nothing and is exact, where W is rounded otherwise.
-type centring struct {
+type meanSubtraction struct {
 	g       *ir.Graph
 	value   *ir.Value
 	means   []float64 // by channel, members one after another if the readers have members
-	stacked bool
+	batched bool
 	readers []*ir.Node
 	sites   map[*ir.Node]Site // of readers that multiply the value
 }
 
-func (c *centring) channels() int { return c.value.Type.Shape[c.value.Type.Rank()-1] }
+func (c *meanSubtraction) channels() int { return c.value.Type.Shape[c.value.Type.Rank()-1] }
 
 // possible reports whether every reader can add the constant, and at least one is a layer that multiplies the value.
-func (c *centring) possible(n *ir.Node) bool {
+func (c *meanSubtraction) possible(n *ir.Node) bool {
 	t := c.value.Type
 	if t.DType != ir.Float32 || t.Rank() < 2 || n.IsFamily(ir.FamilyView) || slices.Contains(c.g.Outputs, c.value) {
 		return false
@@ -70,7 +70,7 @@ func (c *centring) possible(n *ir.Node) bool {
 		case r.IsFamily(ir.FamilyView) || slices.Contains(r.Inputs[i+1:], c.value):
 			return false
 		}
-		if !r.Region.Operands[i].Stacked {
+		if !r.Region.Operands[i].Batched {
 			whole++
 		}
 		c.readers = append(c.readers, r)
@@ -84,11 +84,11 @@ func (c *centring) possible(n *ir.Node) bool {
 		}
 		c.sites[r] = s
 	}
-	if c.stacked = whole == 0; whole > 0 && whole < len(c.readers) {
+	if c.batched = whole == 0; whole > 0 && whole < len(c.readers) {
 		return false
 	}
 	want := c.channels()
-	if c.stacked {
+	if c.batched {
 		want *= t.Shape[0]
 	}
 	return len(c.sites) > 0 && len(c.means) == want
@@ -109,7 +109,7 @@ func isPerPixel(s Site) bool {
 }
 
 // apply rewrites the region that computes the value, as output k, and those that read it.
-func (c *centring) apply(n *ir.Node, k int) error {
+func (c *meanSubtraction) apply(n *ir.Node, k int) error {
 	less := make([]float64, len(c.means))
 	for i, x := range c.means {
 		less[i] = -x
@@ -122,7 +122,7 @@ func (c *centring) apply(n *ir.Node, k int) error {
 		e := &offsetter{c.g, r}
 		p := r.Region.Body.Inputs[slices.Index(r.Inputs, c.value)]
 		s, multiplied := c.sites[r]
-		if err := e.behind(p, c.vector(r, c.means), c.isByMember(r)); err != nil {
+		if err := e.addAfter(p, c.vector(r, c.means), c.isByMember(r)); err != nil {
 			return fmt.Errorf("region %q: %w", r.Name, err)
 		}
 		if !multiplied {
@@ -136,26 +136,26 @@ func (c *centring) apply(n *ir.Node, k int) error {
 }
 
 // isByMember reports whether a region adds other numbers in each member.
-func (c *centring) isByMember(n *ir.Node) bool { return c.stacked && n.Region.Members > 0 }
+func (c *meanSubtraction) isByMember(n *ir.Node) bool { return c.batched && n.Region.Members > 0 }
 
 // vector is a number for each channel as a region adds it: that computes the value, or reads it.
-func (c *centring) vector(n *ir.Node, xs []float64) *ir.Tensor {
+func (c *meanSubtraction) vector(n *ir.Node, xs []float64) *ir.Tensor {
 	shape := []int{c.channels()}
 	switch {
 	case c.isByMember(n):
 		shape = []int{n.Region.Members, c.channels()}
-	case c.stacked: // members are but a dimension of it
+	case c.batched: // members are but a dimension of it
 		shape = append([]int{c.value.Type.Shape[0]}, shaped1(c.value.Type.Rank()-1, c.value.Type.Rank()-2, c.channels())...)
 	}
 	return ir.FromFloats(ir.Type{DType: ir.Float32, Shape: shape}, xs)
 }
 
 // products are the sums of weights times means, by member and output channel.
-func (c *centring) products(s Site) *ir.Tensor {
+func (c *meanSubtraction) products(s Site) *ir.Tensor {
 	w, out := s.Weights().Const.Floats(), make([]float64, s.Members*s.N)
 	for m := range s.Members {
 		means := c.means
-		if c.stacked {
+		if c.batched {
 			means = c.means[m*s.K:]
 		}
 		for n := range s.N {
@@ -173,7 +173,7 @@ func (c *centring) products(s Site) *ir.Tensor {
 	return ir.FromFloats(ir.Type{DType: ir.Float32, Shape: shape}, out)
 }
 
-// Mean is a channel's mean as pass centre subtracts it: with 4 significant bits, since a few inputs tell no more of it.
+// Mean is a channel's mean as pass subtract-mean subtracts it: with 4 significant bits, since a few inputs tell no more of it.
 func Mean(x float64) float64 {
 	fraction, e := math.Frexp(x)
 	return math.Ldexp(math.RoundToEven(fraction*16), e-4)

@@ -8,7 +8,7 @@ import (
 )
 
 // build replaces the members of each class by one region.
-func (s *stacker) build() error {
+func (s *batcher) build() error {
 	first := map[*ir.Node]*class{}
 	for _, c := range s.list {
 		first[c.members[0]] = c
@@ -46,17 +46,17 @@ func (s *stacker) build() error {
 	return nil
 }
 
-func (s *stacker) resolve(v *ir.Value) *ir.Value { return resolve(s.to, v) }
+func (s *batcher) resolve(v *ir.Value) *ir.Value { return resolve(s.to, v) }
 
 // buildClass returns the stacked region, behind the views it needs, and in front of a view for each member's outputs.
-func (s *stacker) buildClass(c *class) ([]*ir.Node, error) {
+func (s *batcher) buildClass(c *class) ([]*ir.Node, error) {
 	var n *ir.Node
 	var nodes []*ir.Node
 	var err error
 	if c.joins {
 		n, err = s.joined(c)
 	} else {
-		n, nodes, err = s.stacked(c)
+		n, nodes, err = s.batched(c)
 	}
 	if err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ func (s *stacker) buildClass(c *class) ([]*ir.Node, error) {
 	return nodes, nil
 }
 
-// stacked makes the region with members.
-func (s *stacker) stacked(c *class) (*ir.Node, []*ir.Node, error) {
+// batched makes the region with members.
+func (s *batcher) batched(c *class) (*ir.Node, []*ir.Node, error) {
 	members := len(c.members)
 	r := c.members[0].Region.Clone()
 	r.Members = members
@@ -90,7 +90,7 @@ func (s *stacker) stacked(c *class) (*ir.Node, []*ir.Node, error) {
 	var inputs []*ir.Value
 	var nodes []*ir.Node
 	for i := range c.members[0].Inputs {
-		v, view, err := s.stackedInput(c, i)
+		v, view, err := s.batchedInput(c, i)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -98,21 +98,21 @@ func (s *stacker) stacked(c *class) (*ir.Node, []*ir.Node, error) {
 			nodes = append(nodes, view)
 		}
 		inputs = append(inputs, v)
-		r.Operands[i].Stacked = v != s.resolve(c.members[0].Inputs[i])
+		r.Operands[i].Batched = v != s.resolve(c.members[0].Inputs[i])
 	}
 	for _, e := range differingConstants(c) {
 		v := c.constantOperands(e)
 		at := r.Body.Nodes[e.node].Inputs[e.input]
 		r.Body.Nodes[e.node].Inputs[e.input] = r.Body.AddInput(fmt.Sprintf("p%d", len(inputs)), at.Type)
-		r.Operands = append(r.Operands, ir.Operand{Stacked: true, Storage: ir.Storage{DType: at.Type.DType}})
-		inputs = append(inputs, s.g.Constant(c.members[0].Name, stackTensors(v)))
+		r.Operands = append(r.Operands, ir.Operand{Batched: true, Storage: ir.Storage{DType: at.Type.DType}})
+		inputs = append(inputs, s.g.Constant(c.members[0].Name, batchTensors(v)))
 	}
 	n, err := s.g.RegionNode(c.members[0].Name, r, inputs...)
 	return n, nodes, err
 }
 
-// stackedInput returns input i of the stacked region, and the view that makes it if one is needed.
-func (s *stacker) stackedInput(c *class, i int) (*ir.Value, *ir.Node, error) {
+// batchedInput returns input i of the stacked region, and the view that makes it if one is needed.
+func (s *batcher) batchedInput(c *class, i int) (*ir.Value, *ir.Node, error) {
 	first := s.resolve(c.members[0].Inputs[i])
 	same := true
 	for _, n := range c.members {
@@ -127,7 +127,7 @@ func (s *stacker) stackedInput(c *class, i int) (*ir.Value, *ir.Node, error) {
 		for _, n := range c.members {
 			list = append(list, n.Inputs[i].Const)
 		}
-		return s.g.Constant(first.Name, stackTensors(list)), nil, nil
+		return s.g.Constant(first.Name, batchTensors(list)), nil, nil
 	}
 	// Views of members and runs of one value alike: consecutive spans of what is already stacked.
 	sp := spanThrough(first, s.resolve)
@@ -179,8 +179,8 @@ func (c *class) constantOperands(e bodyEntry) []*ir.Tensor {
 	return list
 }
 
-// stackTensors puts constants of one type under a new leading dimension.
-func stackTensors(list []*ir.Tensor) *ir.Tensor {
+// batchTensors puts constants of one type under a new leading dimension.
+func batchTensors(list []*ir.Tensor) *ir.Tensor {
 	t := list[0].Type
 	out := &ir.Tensor{Type: ir.Type{DType: t.DType, Shape: slices.Concat([]int{len(list)}, t.Shape)}}
 	for _, x := range list {
@@ -194,7 +194,7 @@ func stackTensors(list []*ir.Tensor) *ir.Tensor {
 			}
 			parts = append(parts, of(x.Codes))
 		}
-		return stackTensors(parts)
+		return batchTensors(parts)
 	}
 	if list[0].Codes != nil {
 		c := &ir.Codes{DType: list[0].Codes.DType, Scale: all(func(c *ir.Codes) *ir.Tensor { return c.Scale })}
@@ -206,7 +206,7 @@ func stackTensors(list []*ir.Tensor) *ir.Tensor {
 }
 
 // joined makes the loop region that computes every member from its own inputs and writes them one after the other.
-func (s *stacker) joined(c *class) (*ir.Node, error) {
+func (s *batcher) joined(c *class) (*ir.Node, error) {
 	b := newBody(c.members[0].Name)
 	parts := make([][]*ir.Value, len(c.members[0].Outputs))
 	for _, m := range c.members {

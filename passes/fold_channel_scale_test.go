@@ -39,7 +39,7 @@ func TestGainsSinkInGradients(t *testing.T) {
 			continue
 		}
 		if m := n.Inputs[0].Def; m != nil && m.Op.Name == "Mul" {
-			require.False(t, isGained(m), "%v times %v", m.Inputs[0].Type, m.Inputs[1].Type)
+			require.False(t, isChannelScaled(m), "%v times %v", m.Inputs[0].Type, m.Inputs[1].Type)
 		}
 		if m := defOp(n.Inputs[1], "Mul"); m != nil {
 			gained++

@@ -8,25 +8,25 @@ import (
 )
 
 var _ = register(Pass{
-	Name:    "sooner",
-	Summary: "in a training step, put regions that read much and write little right behind what they read, while it is in L2",
+	Name:    "reorder-for-locality",
+	Summary: "in a training step, run regions that read much and write little right after their producers, while those results are in L2",
 	After: map[string]string{
-		"fuse":  "sooner orders regions",
-		"stack": "a region with members waits for all that its members read",
-		"views": "views say what a region reads",
+		"fuse":             "regions are ordered",
+		"batch-isomorphic": "a region with members waits for all that its members read",
+		"views":            "views say what a region reads",
 	},
 	Needs: []string{"fuse"},
-	Run:   sooner,
+	Run:   reorderForLocality,
 })
 
-// shrinks is how many times as large as all that a region writes its largest operand is, if the region is to run sooner: little more is
+// shrinks is how many times as large as all that a region writes its largest operand is, if the region is to run earlier: little more is
 // then alive than was, and mostly less.
 const shrinks = 4
 
-// sooner orders the regions of a program that trains. Gradients of weights come last in its graph, since only the optimizer reads
+// reorderForLocality orders the regions of a program that trains. Gradients of weights come last in its graph, since only the optimizer reads
 // them, when the gradient of the layer's result has long gone to DRAM; they are a thousandth of it. Regions that write about as much as
 // they read stay in their order.
-func sooner(ctx *Context, g *ir.Graph) error {
+func reorderForLocality(ctx *Context, g *ir.Graph) error {
 	if !ctx.Siblings {
 		return nil
 	}

@@ -7,14 +7,14 @@ import (
 )
 
 var _ = register(Pass{
-	Name:    "gather-taps",
-	Summary: "turn ConvTranspose, which spreads each position over a window, into Conv, which gathers: flipped weights, for each phase of a stride those that meet it",
+	Name:    "decompose-conv-transpose",
+	Summary: "turn ConvTranspose into a Conv of flipped weights for each phase of its stride",
 	After: map[string]string{
 		"fold-scale":     "a factor moves into one weight, and not into those of every phase",
 		"merge-branches": "it merges branches in the file's layout",
 	},
 	Run: func(_ *Context, g *ir.Graph) error {
-		_, err := rewrite(g, gatherTaps)
+		_, err := rewrite(g, decomposeConvTranspose)
 		return err
 	},
 })
@@ -32,11 +32,11 @@ const (
 // idle is how many times as many products as it needs a convolution of single channels may have: it takes as long as its image is large.
 const idle = 4
 
-// gatherTaps computes y[p] = Σ_t x[(p + begin - t·dilation)/stride]·w[t], over the taps t for which that is whole, as
+// decomposeConvTranspose computes y[p] = Σ_t x[(p + begin - t·dilation)/stride]·w[t], over the taps t for which that is whole, as
 // convolutions. All p of one remainder by the stride, a phase, have the same taps, so that a phase is a convolution of x
 // (sub-pixel convolution: Shi and others 2016, section 3), and phases are interleaved. Where that multiplies few zeros, one
 // convolution has the channels of all of them. Where only one phase has taps, its positions lie among zeros.
-func gatherTaps(s *sweep, n *ir.Node) {
+func decomposeConvTranspose(s *sweep, n *ir.Node) {
 	if n.Op.Name != "ConvTranspose" || n.Inputs[0].Type.Numel() == 0 || n.Inputs[1].Type.Numel() == 0 {
 		return
 	}
@@ -295,8 +295,8 @@ func (t *spread) flipped(p phase, f *frame) *ir.Value {
 	begin, end := []int{0, 0}, []int{0, 0}
 	for i, r := range p {
 		starts, sizes, steps = append(starts, r.first+(r.count-1)*r.step), append(sizes, r.count), append(steps, -r.step)
-		front := (r.at - (r.count-1)*r.dilation - f.low[i]) / f.dilation[i]
-		begin, end = append(begin, front), append(end, f.size[i]-r.count-front)
+		lead := (r.at - (r.count-1)*r.dilation - f.low[i]) / f.dilation[i]
+		begin, end = append(begin, lead), append(end, f.size[i]-r.count-lead)
 	}
 	w := t.w
 	if attrs := sliceAttrs(starts, sizes, steps); !slices.Equal(sizes, shape) || attrs["steps"] != nil {
@@ -314,16 +314,16 @@ func (t *spread) amongZeros(v *ir.Value, phase int) *ir.Value {
 		return v
 	}
 	shape := v.Type.Shape
-	apart, begin, end, whole := shape[:1:1], []int{0}, []int{0}, shape[:1:1]
+	separate, begin, end, whole := shape[:1:1], []int{0}, []int{0}, shape[:1:1]
 	remainders := make([]int, len(t.out))
 	for i, stride := range slices.Backward(t.strides) {
 		remainders[i], phase = phase%stride, phase/stride
 	}
 	for i, r := range remainders {
-		apart, begin, end = append(apart, shape[1+i], 1), append(begin, 0, r), append(end, 0, t.strides[i]-1-r)
+		separate, begin, end = append(separate, shape[1+i], 1), append(begin, 0, r), append(end, 0, t.strides[i]-1-r)
 		whole = append(whole, shape[1+i]*t.strides[i])
 	}
-	v = t.s.add("Pad", t.n.Name, ir.Attrs{"begin": append(begin, 0), "end": append(end, 0)}, t.reshape(v, append(apart, t.channels)...))
+	v = t.s.add("Pad", t.n.Name, ir.Attrs{"begin": append(begin, 0), "end": append(end, 0)}, t.reshape(v, append(separate, t.channels)...))
 	return t.cropped(t.reshape(v, append(whole, t.channels)...))
 }
 

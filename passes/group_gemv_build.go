@@ -12,7 +12,7 @@ import (
 
 // buildDepth makes one SegmentedMatVec of the units of a depth whose inputs can lie in one vector without a copy, and one
 // for each other input.
-func (s *segmenter) buildDepth(units []*layer) error {
+func (s *gemvGrouper) buildDepth(units []*layer) error {
 	bases, groups := s.inputsOf(units)
 	var joined []*layer
 	var parts []*ir.Value
@@ -44,7 +44,7 @@ func (s *segmenter) buildDepth(units []*layer) error {
 }
 
 // inputsOf groups units by the value whose elements they read, in order of first use.
-func (s *segmenter) inputsOf(units []*layer) ([]*ir.Value, [][]*layer) {
+func (s *gemvGrouper) inputsOf(units []*layer) ([]*ir.Value, [][]*layer) {
 	slices.SortStableFunc(units, func(a, b *layer) int { return s.rank(a) - s.rank(b) })
 	var bases []*ir.Value
 	var groups [][]*layer
@@ -62,7 +62,7 @@ func (s *segmenter) inputsOf(units []*layer) ([]*ir.Value, [][]*layer) {
 }
 
 // rank orders rows as a Concat that reads them wants them; others come first, as in the graph.
-func (s *segmenter) rank(u *layer) int {
+func (s *gemvGrouper) rank(u *layer) int {
 	if u.out != nil && s.order[u.out] > 0 {
 		return len(s.pos) + s.order[u.out]
 	}
@@ -85,7 +85,7 @@ func viewRange(v *ir.Value) (base *ir.Value, offset int) {
 }
 
 // build adds the SegmentedMatVec of units over the concatenation of parts.
-func (s *segmenter) build(units []*layer, parts []*ir.Value) error {
+func (s *gemvGrouper) build(units []*layer, parts []*ir.Value) error {
 	slices.SortStableFunc(units, func(a, b *layer) int { return s.rank(a) - s.rank(b) })
 	b := builder{g: s.g, name: unitName(units), made: s.made}
 	for _, u := range units {
@@ -243,7 +243,7 @@ func (b *builder) activate(y *ir.Value, units []*layer) *ir.Value {
 		}
 	}
 	if len(keys) == 1 {
-		return b.chain(y, units[0])
+		return b.applyActivation(y, units[0])
 	}
 	z := y
 	for _, k := range keys {
@@ -261,7 +261,7 @@ func (b *builder) activate(y *ir.Value, units []*layer) *ir.Value {
 			}
 		}
 		m := b.g.Constant(b.name, ir.FromInts(ir.T(ir.Bool, len(mask)), mask))
-		z = b.add("Where", nil, m, b.chain(y, first[k]), z)
+		z = b.add("Where", nil, m, b.applyActivation(y, first[k]), z)
 	}
 	return z
 }
@@ -283,8 +283,8 @@ func actKey(act []*ir.Node) string {
 	return k.String()
 }
 
-// chain applies the unit's activation to y.
-func (b *builder) chain(y *ir.Value, u *layer) *ir.Value {
+// applyActivation applies the unit's activation to y.
+func (b *builder) applyActivation(y *ir.Value, u *layer) *ir.Value {
 	for _, n := range u.act {
 		inputs := make([]*ir.Value, len(n.Inputs))
 		for i, v := range n.Inputs {

@@ -9,11 +9,11 @@ import (
 // them need not be read from memory. The body states each as if it were a launch of its own, with its storage, so values between are
 // rounded to what they were stored as. What stands here is what dataflow allows; whether a chain has a kernel, the family of its last region says.
 
-// NewChain makes the chain of regions of a graph, which stay as they are. Its results are the last one's, behind the first's if these are
+// NewFused makes the chain of regions of a graph, which stay as they are. Its results are the last one's, behind the first's if these are
 // kept. The node shares these outputs, which stay theirs, and belongs to no graph until it takes their place.
-func NewChain(parts []*Node, kept bool) *Node {
+func NewFused(parts []*Node, kept bool) *Node {
 	first, last := parts[0], parts[len(parts)-1]
-	r := &Region{Family: FamilyChain, Body: NewGraph("")}
+	r := &Region{Family: FamilyFused, Body: NewGraph("")}
 	n := &Node{Op: LookupOp("Region"), Name: first.Name, Attrs: Attrs{}, Region: r}
 	inside := map[*Value]*Value{}
 	for _, m := range parts {
@@ -47,7 +47,7 @@ func NewChain(parts []*Node, kept bool) *Node {
 // between them and no result of n is a value of the body. They share n's outputs, which stay n's, and belong to no graph. A region of
 // another family is its only part.
 func (n *Node) Parts() []*Node {
-	if !n.IsFamily(FamilyChain) {
+	if !n.IsFamily(FamilyFused) {
 		return []*Node{n}
 	}
 	outer := map[*Value]*Value{}
@@ -79,8 +79,8 @@ func (n *Node) LastPart() *Node {
 	return parts[len(parts)-1]
 }
 
-// chainContract: regions each of which reads what the one in front of it computes, which but for the first's is no result (Chains).
-func (r *Region) chainContract() error {
+// fusedContract: regions each of which reads what the one in front of it computes, which but for the first's is no result (Chains).
+func (r *Region) fusedContract() error {
 	nodes := r.Body.Nodes
 	if r.Members > 0 || !r.isPlain() || len(nodes) < 2 || slices.ContainsFunc(nodes, func(n *Node) bool { return n.Region == nil }) {
 		return fmt.Errorf("not several regions whose own storage says how values lie in memory")
@@ -96,23 +96,23 @@ func (r *Region) chainContract() error {
 			}
 		}
 	}
-	return Chains(nodes)
+	return CheckFusion(nodes)
 }
 
-// Chains reports why regions of a graph cannot become a chain; nil if they can. What is between others than the first two must have no other
+// CheckFusion reports why regions of a graph cannot become a chain; nil if they can. What is between others than the first two must have no other
 // readers.
-func Chains(parts []*Node) error {
+func CheckFusion(parts []*Node) error {
 	for i, n := range parts[1:] {
-		if err := n.chains(parts[i]); err != nil {
+		if err := n.checkConsumer(parts[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// chains reports why a region cannot stand behind first in a chain; nil if it can. A loop reads what the first computes in any way, and has members
+// checkConsumer reports why a region cannot stand behind first in a chain; nil if it can. A loop reads what the first computes in any way, and has members
 // of its own; of others the anchor reads the only result, or the only one in blocks and their scales, as its first operand, once, each member its own.
-func (n *Node) chains(first *Node) error {
+func (n *Node) checkConsumer(first *Node) error {
 	r, y := n.Region, first.Outputs[0]
 	if n.IsFamily(FamilyLoop) {
 		switch {
@@ -136,7 +136,7 @@ func (n *Node) chains(first *Node) error {
 	case slices.ContainsFunc(first.Outputs, func(v *Value) bool { return slices.Contains(n.Inputs[slices.Index(n.Inputs, v)+1:], v) }),
 		len(r.Body.Uses()[r.Body.Inputs[i]]) != 1:
 		return fmt.Errorf("%s reads what %s computes more than once", n.Name, first.Name)
-	case r.Members != first.Region.Members || r.Members > 0 && !r.Operands[i].Stacked:
+	case r.Members != first.Region.Members || r.Members > 0 && !r.Operands[i].Batched:
 		return fmt.Errorf("members of %s read others than their own of %s", n.Name, first.Name)
 	}
 	return nil

@@ -12,25 +12,25 @@ import (
 func itoa(n int) string { return strconv.Itoa(n) }
 
 var _ = register(Pass{
-	Name:    "stack",
-	Summary: "merge isomorphic regions of equal depth into one region with members",
+	Name:    "batch-isomorphic",
+	Summary: "batch isomorphic regions of equal depth into one region with members",
 	After: map[string]string{
-		"fuse": "stack compares regions",
+		"fuse": "regions are compared",
 	},
 	Needs: []string{"fuse"},
-	Run:   stack,
+	Run:   batchIsomorphic,
 })
 
-// stack joins isomorphic kernels of equal depth (the two towers; projections of one input) into regions with members:
+// batchIsomorphic joins isomorphic kernels of equal depth (the two towers; projections of one input) into regions with members:
 // same body, other constants, operands that are members of one stacked value. Where towers begin, at different
 // inputs of the graph, a loop region reads all of them and writes the first stacked value.
 //
-//	stack.go       which regions form a class
-//	stack_build.go a class → one region
-func stack(_ *Context, g *ir.Graph) error {
+//	batch_isomorphic.go       which regions form a class
+//	batch_isomorphic_build.go a class → one region
+func batchIsomorphic(_ *Context, g *ir.Graph) error {
 	banned := map[*ir.Node]bool{}
 	for {
-		s := newStacker(g, banned)
+		s := newBatcher(g, banned)
 		s.classify()
 		if !s.banUseless() {
 			return s.build()
@@ -51,7 +51,7 @@ type classPlace struct {
 	rank  int
 }
 
-type stacker struct {
+type batcher struct {
 	g      *ir.Graph
 	uses   map[*ir.Value][]ir.Use
 	banned map[*ir.Node]bool
@@ -62,8 +62,8 @@ type stacker struct {
 	to     map[*ir.Value]*ir.Value
 }
 
-func newStacker(g *ir.Graph, banned map[*ir.Node]bool) *stacker {
-	s := &stacker{g: g, uses: g.Uses(), banned: banned, depth: map[*ir.Node]int{}, of: map[*ir.Node]classPlace{}, ids: map[*ir.Value]int{}, to: map[*ir.Value]*ir.Value{}}
+func newBatcher(g *ir.Graph, banned map[*ir.Node]bool) *batcher {
+	s := &batcher{g: g, uses: g.Uses(), banned: banned, depth: map[*ir.Node]int{}, of: map[*ir.Node]classPlace{}, ids: map[*ir.Value]int{}, to: map[*ir.Value]*ir.Value{}}
 	for _, n := range g.Nodes {
 		d := 0
 		for _, v := range n.Inputs {
@@ -98,14 +98,14 @@ const (
 	operandJoin   // an input of the graph, another one for each member
 )
 
-func (s *stacker) id(v *ir.Value) string {
+func (s *batcher) id(v *ir.Value) string {
 	if s.ids[v] == 0 {
 		s.ids[v] = len(s.ids) + 1
 	}
 	return itoa(s.ids[v])
 }
 
-func (s *stacker) operand(n *ir.Node, v *ir.Value) operand {
+func (s *batcher) operand(n *ir.Node, v *ir.Value) operand {
 	if v.IsConst() {
 		return operand{key: "const", rank: -1, kind: operandConst}
 	}
@@ -132,7 +132,7 @@ func isLightBody(b *ir.Graph) bool {
 }
 
 // classify forms classes level by level.
-func (s *stacker) classify() {
+func (s *batcher) classify() {
 	deepest := 0
 	for _, n := range s.g.Nodes {
 		deepest = max(deepest, s.depth[n])
@@ -160,7 +160,7 @@ func (s *stacker) classify() {
 }
 
 // key is equal for regions that could be members of one class.
-func (s *stacker) key(n *ir.Node) (string, bool) {
+func (s *batcher) key(n *ir.Node) (string, bool) {
 	var b strings.Builder
 	b.WriteString(n.Region.Family)
 	rank := -1
@@ -179,7 +179,7 @@ func (s *stacker) key(n *ir.Node) (string, bool) {
 }
 
 // form groups the regions of one bucket into classes.
-func (s *stacker) form(nodes []*ir.Node) {
+func (s *batcher) form(nodes []*ir.Node) {
 	if len(nodes) < 2 {
 		return
 	}
@@ -215,7 +215,7 @@ func (s *stacker) form(nodes []*ir.Node) {
 }
 
 // add makes the nodes a class, in an order in which their spans follow each other, unless an operand forbids it.
-func (s *stacker) add(nodes []*ir.Node) {
+func (s *batcher) add(nodes []*ir.Node) {
 	if len(nodes) < 2 {
 		return
 	}
@@ -250,7 +250,7 @@ func (s *stacker) add(nodes []*ir.Node) {
 	}
 }
 
-func (s *stacker) operandsOf(n *ir.Node) []operand {
+func (s *batcher) operandsOf(n *ir.Node) []operand {
 	list := make([]operand, len(n.Inputs))
 	for i, v := range n.Inputs {
 		list[i] = s.operand(n, v)
@@ -260,7 +260,7 @@ func (s *stacker) operandsOf(n *ir.Node) []operand {
 
 // stackable checks input i over the members: spans must follow each other, inputs of the graph be all the same or all read
 // by a loop.
-func (s *stacker) stackable(c *class, i int) bool {
+func (s *batcher) stackable(c *class, i int) bool {
 	o := s.operand(c.members[0], c.members[0].Inputs[i])
 	same := true
 	for r, n := range c.members {
@@ -280,7 +280,7 @@ func (s *stacker) stackable(c *class, i int) bool {
 
 // outputsAllow reports whether the readers of the members' outputs can read slices of one value: an output of the graph
 // cannot, and a Concat in place only if it wants the members side by side.
-func (s *stacker) outputsAllow(c *class) bool {
+func (s *batcher) outputsAllow(c *class) bool {
 	for k := range c.members[0].Outputs {
 		for r, n := range c.members {
 			for _, u := range s.readersThroughViews(n.Outputs[k]) {
@@ -308,7 +308,7 @@ func (s *stacker) outputsAllow(c *class) bool {
 }
 
 // readersThroughViews lists the readers of a value and of its views; view regions of one operand are not listed themselves.
-func (s *stacker) readersThroughViews(v *ir.Value) []ir.Use {
+func (s *batcher) readersThroughViews(v *ir.Value) []ir.Use {
 	var list []ir.Use
 	for _, u := range s.uses[v] {
 		if u.Node != nil && u.Node.IsFamily(ir.FamilyView) && len(u.Node.Inputs) == 1 {
@@ -321,7 +321,7 @@ func (s *stacker) readersThroughViews(v *ir.Value) []ir.Use {
 }
 
 // banUseless forbids joins that no class reads: they would merge two kernels only to add a copy.
-func (s *stacker) banUseless() bool {
+func (s *batcher) banUseless() bool {
 	changed := false
 	for _, c := range s.list {
 		if c.joins && !c.used {

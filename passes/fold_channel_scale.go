@@ -7,29 +7,29 @@ import (
 )
 
 var _ = register(Pass{
-	Name:    "sink-gain",
-	Summary: "move a factor of each channel of a large image that only convolutions read into their weights, or behind those that the image is the weights of",
+	Name:    "fold-channel-scale",
+	Summary: "fold a scale of each channel of a large image into the weights of the convolutions that read it, or apply it after those that the image is the weights of",
 	After: map[string]string{
-		"gather-taps": "it makes the convolutions of gradients",
-		"layout":      "channels are the last dimension behind it",
+		"decompose-conv-transpose": "it makes the convolutions of gradients",
+		"layout":                   "channels are the last dimension after it",
 	},
 	Run: func(_ *Context, g *ir.Graph) error {
-		gains := sinkable(g)
-		_, err := rewrite(g, func(s *sweep, n *ir.Node) { sinkGain(s, gains, n) })
+		scales := foldableScales(g)
+		_, err := rewrite(g, func(s *sweep, n *ir.Node) { foldChannelScale(s, scales, n) })
 		return err
 	},
 })
 
-// gainRatio is how many times as large as all that is multiplied in its place an image must be: scaled weights are written and read
+// scaleRatio is how many times as large as all that is multiplied in its place an image must be: scaled weights are written and read
 // again, and constants among them are needed in f32.
-const gainRatio = 16
+const scaleRatio = 16
 
-// sinkable finds the products of an image [N,H,W,C] with a factor [C] that nothing but convolutions of one group reads. In the
+// foldableScales finds the products of an image [N,H,W,C] with a factor [C] that nothing but convolutions of one group reads. In the
 // gradient of an adapted layer three convolutions read the gradient times the gain, and a sum reads the gradient.
-func sinkable(g *ir.Graph) map[*ir.Node]bool {
-	gains, uses := map[*ir.Node]bool{}, g.Uses()
+func foldableScales(g *ir.Graph) map[*ir.Node]bool {
+	scales, uses := map[*ir.Node]bool{}, g.Uses()
 	for _, n := range g.Nodes {
-		if n.Op.Name != "Mul" || !isGained(n) {
+		if n.Op.Name != "Mul" || !isChannelScaled(n) {
 			continue
 		}
 		y, instead := n.Outputs[0], 0
@@ -43,13 +43,13 @@ func sinkable(g *ir.Graph) map[*ir.Node]bool {
 				instead = y.Type.Numel()
 			}
 		}
-		gains[n] = gainRatio*instead <= y.Type.Numel()
+		scales[n] = scaleRatio*instead <= y.Type.Numel()
 	}
-	return gains
+	return scales
 }
 
-// isGained reports whether n is an image times a factor of each channel that is not constant.
-func isGained(n *ir.Node) bool {
+// isChannelScaled reports whether n is an image times a factor of each channel that is not constant.
+func isChannelScaled(n *ir.Node) bool {
 	x, gain, y := n.Inputs[0].Type, n.Inputs[1], n.Outputs[0].Type
 	return y.Rank() == 4 && x.Equal(y) && y.Numel() > 0 && !gain.IsConst() && gain.Type.Rank() > 0 &&
 		gain.Type.Numel() == y.Shape[3] && gain.Type.Shape[gain.Type.Rank()-1] == y.Shape[3]
@@ -66,7 +66,7 @@ func isConvOf(u ir.Use, input int) bool {
 func imageWeights(u ir.Use, uses map[*ir.Value][]ir.Use) *ir.Node {
 	axis := 3
 	for bijectiveUse(u) {
-		if axis = axisBehind(u.Node, axis); axis < 0 || len(uses[u.Node.Outputs[0]]) != 1 {
+		if axis = axisAfter(u.Node, axis); axis < 0 || len(uses[u.Node.Outputs[0]]) != 1 {
 			return nil
 		}
 		u = uses[u.Node.Outputs[0]][0]
@@ -79,8 +79,8 @@ func imageWeights(u ir.Use, uses map[*ir.Value][]ir.Use) *ir.Node {
 
 func bijectiveUse(u ir.Use) bool { return u.Node != nil && bijective(u.Node) }
 
-// axisBehind is where a Transpose or Reshape puts a dimension of its operand; -1: nowhere by itself.
-func axisBehind(n *ir.Node, axis int) int {
+// axisAfter is where a Transpose or Reshape puts a dimension of its operand; -1: nowhere by itself.
+func axisAfter(n *ir.Node, axis int) int {
 	if n.Op.Name == "Transpose" {
 		return slices.Index(n.Attrs.Ints("perm"), axis)
 	}
@@ -92,13 +92,13 @@ func axisBehind(n *ir.Node, axis int) int {
 	return -1
 }
 
-// sinkGain rewrites a convolution that reads such a product.
-func sinkGain(s *sweep, gains map[*ir.Node]bool, n *ir.Node) {
+// foldChannelScale rewrites a convolution that reads such a product.
+func foldChannelScale(s *sweep, scales map[*ir.Node]bool, n *ir.Node) {
 	if n.Op.Name != "Conv" {
 		return
 	}
 	inputs := slices.Clone(n.Inputs)
-	if m := n.Inputs[0].Def; gains[m] {
+	if m := n.Inputs[0].Def; scales[m] {
 		w := inputs[1]
 		factor := s.add("Reshape", m.Name, ir.Attrs{"shape": shaped1(w.Type.Rank(), 1, w.Type.Shape[1])}, m.Inputs[1])
 		inputs[0], inputs[1] = m.Inputs[0], s.add("Mul", m.Name, nil, w, factor)
@@ -107,7 +107,7 @@ func sinkGain(s *sweep, gains map[*ir.Node]bool, n *ir.Node) {
 	}
 	from, path := inputs[1].Origin()
 	m := from.Def
-	if !gains[m] {
+	if !scales[m] {
 		return
 	}
 	inputs[1] = m.Inputs[0]

@@ -12,38 +12,38 @@ import (
 )
 
 var _ = register(Pass{
-	Name:    "narrow",
+	Name:    "assign-storage",
 	Summary: "store weights and the values between regions in f16, bf16 or the types that calibration chose; accumulate in f32",
 	After: map[string]string{
-		"fuse":  "narrow sets the types at region boundaries",
+		"fuse":  "types are set at region boundaries",
 		"views": "a view must have its operand's type; a loop need not",
 	},
 	Needs:     []string{"fuse"},
 	Tolerance: 2e-3,
-	Run:       narrow,
+	Run:       assignStorage,
 })
 
-// NarrowOptions say how regions are stored.
-type NarrowOptions struct {
+// AssignStorageOptions say how regions are stored.
+type AssignStorageOptions struct {
 	// Quantisation is what is stored in 8 and 4 bits; nil: nothing.
 	Quantisation *Quantisation
-	// Wide is the name of nodes, as of a loss, whose operands and results stay f32 where no anchor multiplies them; "":
+	// KeepF32 is the name of nodes, as of a loss, whose operands and results stay f32 where no anchor multiplies them; "":
 	// none.
-	Wide string
-	// Was is filled unless it is nil: the name that a value had before it was stored, by the name that it has then.
-	Was map[string]string
+	KeepF32 string
+	// Provenance is filled unless it is nil: the name that a value had before it was stored, by the name that it has then.
+	Provenance map[string]string
 	// Halved is filled unless it is nil: weights in 16 bits, by those that they were made of. Graphs that share weights
 	// may share it in one precision, so that these are rounded once.
 	Halved map[*ir.Tensor]*ir.Tensor
 }
 
-// narrow stores what travels between regions in 16 bits, or in the 8 or 4 bits that a calibration chose: it fills in the
+// assignStorage stores what travels between regions in 16 bits, or in the 8 or 4 bits that a calibration chose: it fills in the
 // storage of each region's operands and results. Weights that are multiplied become constants of 16, 8 or 4 bits. Small
 // values that no anchor multiplies stay f32, as do inputs and outputs of the graph.
-func narrow(ctx *Context, g *ir.Graph) error {
-	w := newNarrower(ctx, g)
+func assignStorage(ctx *Context, g *ir.Graph) error {
+	w := newStorageAssigner(ctx, g)
 	w.choose()
-	w.widen(ctx.Wide)
+	w.keepF32(ctx.KeepF32)
 	if err := w.take(); err != nil {
 		return err
 	}
@@ -60,16 +60,16 @@ func narrow(ctx *Context, g *ir.Graph) error {
 	before := w.before()
 	substitute(g, w.to)
 	g.RemoveDead()
-	if ctx.Was != nil {
+	if ctx.Provenance != nil {
 		for v, name := range before {
-			ctx.Was[v.Name] = name
+			ctx.Provenance[v.Name] = name
 		}
 	}
 	return nil
 }
 
 // before is the name that each value has which stands for one that is stored otherwise.
-func (w *narrower) before() map[*ir.Value]string {
+func (w *storageAssigner) before() map[*ir.Value]string {
 	names := map[*ir.Value]string{}
 	for v, to := range w.to {
 		names[to] = v.Name
@@ -82,8 +82,8 @@ func (w *narrower) before() map[*ir.Value]string {
 	return names
 }
 
-func newNarrower(ctx *Context, g *ir.Graph) *narrower {
-	w := &narrower{g: g, target: ctx.Target, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, stored: map[*ir.Value]ir.Storage{}, scales: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}, tables: map[*ir.Value]*loopTable{}, cast: ctx.Halved}
+func newStorageAssigner(ctx *Context, g *ir.Graph) *storageAssigner {
+	w := &storageAssigner{g: g, target: ctx.Target, half: ir.Float16, plan: ctx.Quantisation, matrix: map[*ir.Value]bool{}, group: map[*ir.Value]*ir.Value{}, stored: map[*ir.Value]ir.Storage{}, scales: map[*ir.Value]*ir.Value{}, to: map[*ir.Value]*ir.Value{}, weights: map[*ir.Value]*ir.Value{}, tables: map[*ir.Value]*loopTable{}, cast: ctx.Halved}
 	if ctx.Precision == precision.BF16 {
 		w.half = ir.BFloat16
 	}
@@ -98,7 +98,7 @@ func newNarrower(ctx *Context, g *ir.Graph) *narrower {
 // bf16, for 23 % more time (2026-11-23).
 const smallBytes = 64 << 10
 
-type narrower struct {
+type storageAssigner struct {
 	g       *ir.Graph
 	target  *target.Target // nil: any
 	half    ir.DType       // f16 or bf16
@@ -126,7 +126,7 @@ type loopTable struct {
 }
 
 // table returns that of a constant, or nil if it is read as it is.
-func (w *narrower) table(v *ir.Value) *loopTable {
+func (w *storageAssigner) table(v *ir.Value) *loopTable {
 	t, ok := w.tables[v]
 	if !ok {
 		if x, s := tableOf(v.Const, w.half); x != nil {
@@ -137,16 +137,16 @@ func (w *narrower) table(v *ir.Value) *loopTable {
 	return t
 }
 
-func (w *narrower) find(v *ir.Value) *ir.Value { return resolve(w.group, v) }
+func (w *storageAssigner) find(v *ir.Value) *ir.Value { return resolve(w.group, v) }
 
-func (w *narrower) union(a, b *ir.Value) {
+func (w *storageAssigner) union(a, b *ir.Value) {
 	if a, b = w.find(a), w.find(b); a != b {
 		w.group[a] = b
 	}
 }
 
 // choose finds the groups of values that share bytes and what their readers need.
-func (w *narrower) choose() {
+func (w *storageAssigner) choose() {
 	w.fixed, w.small, w.wholes = map[*ir.Value]bool{}, map[*ir.Value]bool{}, map[*ir.Value]int{}
 	for _, n := range w.g.Nodes {
 		if n.IsFamily(ir.FamilyView) {
@@ -191,8 +191,8 @@ func (w *narrower) choose() {
 	w.countParts()
 }
 
-// widen marks what nodes of a name read and compute.
-func (w *narrower) widen(name string) {
+// keepF32 marks what nodes of a name read and compute.
+func (w *storageAssigner) keepF32(name string) {
 	w.wide = map[*ir.Value]bool{}
 	if name == "" {
 		return
@@ -215,7 +215,7 @@ func (w *narrower) widen(name string) {
 }
 
 // countParts counts the numbers of each f32 input of the graph that anchors multiply as parts of it.
-func (w *narrower) countParts() {
+func (w *storageAssigner) countParts() {
 	seen := map[*ir.Value]bool{}
 	for _, n := range w.g.Nodes {
 		for i, v := range n.Inputs {
@@ -228,7 +228,7 @@ func (w *narrower) countParts() {
 }
 
 // take takes what the plan says of values; blocks only on targets that multiply them, elsewhere they are stored in 16 bits.
-func (w *narrower) take() error {
+func (w *storageAssigner) take() error {
 	for _, n := range w.g.Nodes {
 		for _, v := range n.Outputs {
 			s := w.plan.Values[v.Name]
@@ -250,7 +250,7 @@ func (w *narrower) take() error {
 }
 
 // storage says how v is stored; blocks lie along its last axis.
-func (w *narrower) storage(v *ir.Value) ir.Storage {
+func (w *storageAssigner) storage(v *ir.Value) ir.Storage {
 	r, s := w.find(v), ir.Storage{DType: v.Type.DType}
 	switch {
 	case v.Def == nil || v.Type.DType != ir.Float32 || w.fixed[r]:
@@ -269,7 +269,7 @@ func (w *narrower) storage(v *ir.Value) ir.Storage {
 }
 
 // findCodes finds the values that are products of rounded numbers with a scale: these numbers are exact in fewer bits.
-func (w *narrower) findCodes() {
+func (w *storageAssigner) findCodes() {
 	producers := map[*ir.Value]int{}
 	w.codes = map[*ir.Value]ir.Storage{}
 	for _, n := range w.g.Nodes {
@@ -338,7 +338,7 @@ func isWeight(n *ir.Node, i int) bool {
 }
 
 // rewrite makes n's narrow counterpart.
-func (w *narrower) rewrite(n *ir.Node) error {
+func (w *storageAssigner) rewrite(n *ir.Node) error {
 	inputs := make([]*ir.Value, len(n.Inputs))
 	for i, v := range n.Inputs {
 		inputs[i] = v
@@ -383,7 +383,7 @@ func (w *narrower) rewrite(n *ir.Node) error {
 }
 
 // result says how result k of a region, v, is stored.
-func (w *narrower) result(r *ir.Region, k int, v *ir.Value) {
+func (w *storageAssigner) result(r *ir.Region, k int, v *ir.Value) {
 	s := w.storage(v)
 	if s.DType == v.Type.DType {
 		return
@@ -396,7 +396,7 @@ func (w *narrower) result(r *ir.Region, k int, v *ir.Value) {
 
 // operands gives the matrix operands of one anchor one type: weights follow, and an f32 value that cannot be narrow (an
 // input or output of the graph) is narrowed by a loop of its own.
-func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error) {
+func (w *storageAssigner) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error) {
 	for i, v := range inputs {
 		if v.Type.DType != ir.Float32 {
 			continue
@@ -430,13 +430,13 @@ func (w *narrower) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error)
 }
 
 // replaces reports whether the plan has other numbers for input i of a region: the weights of its anchor.
-func (w *narrower) replaces(n *ir.Node, i int) bool {
+func (w *storageAssigner) replaces(n *ir.Node, i int) bool {
 	s, ok := SiteOf(n)
 	return ok && s.Weight == i && w.plan.Layers[n.Outputs[0].Name].Weights != nil
 }
 
 // halved is a constant in 16 bits.
-func (w *narrower) halved(v *ir.Value) (*ir.Tensor, error) {
+func (w *storageAssigner) halved(v *ir.Value) (*ir.Tensor, error) {
 	if t := w.cast[v.Const]; t != nil {
 		return t, nil
 	}
@@ -451,7 +451,7 @@ func (w *narrower) halved(v *ir.Value) (*ir.Tensor, error) {
 }
 
 // castRegion returns v in 16 bits.
-func (w *narrower) castRegion(v *ir.Value) (*ir.Value, error) {
+func (w *storageAssigner) castRegion(v *ir.Value) (*ir.Value, error) {
 	if w.weights[v] != nil {
 		return w.weights[v], nil
 	}

@@ -28,7 +28,7 @@ func wideTowers(t *testing.T) *ir.Graph {
 	g := b.output(b.op("Concat", ir.Attrs{"axis": 1}, tower(b.input("img", ir.Float32, 1, 8, 16, 24)), tower(b.input("big", ir.Float32, 1, 8, 16, 24))))
 	names, err := Pipeline(precision.NVFP4)
 	require.NoError(t, err)
-	require.NoError(t, Run(&Context{Precision: precision.NVFP4}, g, names[:slices.Index(names, "narrow")], nil))
+	require.NoError(t, Run(&Context{Precision: precision.NVFP4}, g, names[:slices.Index(names, "assign-storage")], nil))
 	return g
 }
 
@@ -107,7 +107,7 @@ func TestActivationsTravelAsBlocks(t *testing.T) {
 		}
 	}
 	in := randomInputs(g, 3)
-	require.NoError(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, NarrowOptions: NarrowOptions{Quantisation: plan}}, g))
+	require.NoError(t, assignStorage(&Context{Target: sm121, Precision: precision.NVFP4, AssignStorageOptions: AssignStorageOptions{Quantisation: plan}}, g))
 	require.NoError(t, g.Verify())
 	quantised, joined := 0, 0
 	for _, n := range g.Nodes {
@@ -138,7 +138,7 @@ func TestBlocksNeedATargetAndNarrowWeights(t *testing.T) {
 	g := wideTowers(t)
 	plan, _ := planBlocks(t, g)
 	half := g.Clone()
-	require.NoError(t, narrow(&Context{Target: sm90, Precision: precision.NVFP4, NarrowOptions: NarrowOptions{Quantisation: plan}}, half))
+	require.NoError(t, assignStorage(&Context{Target: sm90, Precision: precision.NVFP4, AssignStorageOptions: AssignStorageOptions{Quantisation: plan}}, half))
 	for _, n := range half.Nodes {
 		for _, s := range n.Region.Results {
 			require.Zero(t, s.Block)
@@ -148,7 +148,7 @@ func TestBlocksNeedATargetAndNarrowWeights(t *testing.T) {
 		x := s.Node.Inputs[s.X]
 		if plan.Values[x.Name].Block > 0 {
 			delete(plan.Layers, s.Name())
-			require.ErrorContains(t, narrow(&Context{Target: sm121, Precision: precision.NVFP4, NarrowOptions: NarrowOptions{Quantisation: plan}}, g), "whose weights are not in blocks")
+			require.ErrorContains(t, assignStorage(&Context{Target: sm121, Precision: precision.NVFP4, AssignStorageOptions: AssignStorageOptions{Quantisation: plan}}, g), "whose weights are not in blocks")
 			return
 		}
 	}

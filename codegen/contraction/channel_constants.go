@@ -31,7 +31,7 @@ func hold(region *ir.Node, channels int, but *ir.Value) (*ir.Node, held) {
 	own, h := *region, held{channels: channels}
 	own.Inputs = slices.Clone(region.Inputs)
 	for i, v := range region.Inputs {
-		r := heldRow{stacked: region.Region.Operands[i].Stacked && region.Region.Members > 0}
+		r := heldRow{stacked: region.Region.Operands[i].Batched && region.Region.Members > 0}
 		count := channels
 		if r.stacked {
 			count *= region.Region.Count()

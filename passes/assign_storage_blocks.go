@@ -13,7 +13,7 @@ import (
 // stored so. It does not check that their weights are stored in blocks too.
 func (s *Storage) BlockReaders(v *ir.Value) ([]Site, error) { return s.w.blockReaders(v) }
 
-func (w *narrower) blockReaders(v *ir.Value) ([]Site, error) {
+func (w *storageAssigner) blockReaders(v *ir.Value) ([]Site, error) {
 	group := w.find(v)
 	if w.fixed[group] || v.Type.DType != ir.Float32 {
 		return nil, fmt.Errorf("%%%s keeps its type: it is an input or output, or other than f32", v.Name)
@@ -57,7 +57,7 @@ func (w *narrower) blockReaders(v *ir.Value) ([]Site, error) {
 
 // readsBlocks reports whether the anchor, and it alone, multiplies the site's activations along their last axis.
 func (s *Site) readsBlocks() bool {
-	if !s.Direct || !OnlyFront(s.Node, s.X) || !s.Node.IsFamily(ir.FamilyContraction) || len(s.Node.Region.Body.Uses()[s.Node.Region.Body.Inputs[s.X]]) != 1 {
+	if !s.Direct || !OnlyPrologueReads(s.Node, s.X) || !s.Node.IsFamily(ir.FamilyContraction) || len(s.Node.Region.Body.Uses()[s.Node.Region.Body.Inputs[s.X]]) != 1 {
 		return false
 	}
 	return s.Geometry.Group == 1 && s.Geometry.InAxis == s.Anchor.Inputs[0].Type.Rank()-1
@@ -71,7 +71,7 @@ func keepsBlocks(n *ir.Node) bool {
 }
 
 // checkBlocks reports why the plan cannot store v in blocks.
-func (w *narrower) checkBlocks(v *ir.Value) error {
+func (w *storageAssigner) checkBlocks(v *ir.Value) error {
 	sites, err := w.blockReaders(v)
 	if err != nil {
 		return fmt.Errorf("activations in blocks: %w", err)

@@ -30,9 +30,9 @@ func (c *chainCase) region(t testing.TB) *kerneltest.Region {
 	for _, r := range list {
 		parts = append(parts, r.Node)
 	}
-	require.NoError(t, ir.Chains(parts))
+	require.NoError(t, ir.CheckFusion(parts))
 	last := list[len(list)-1]
-	last.Node = ir.NewChain(parts, c.kept)
+	last.Node = ir.NewFused(parts, c.kept)
 	for i, v := range last.Node.Outputs {
 		v.Def, v.Index = last.Node, i
 	}
@@ -161,7 +161,7 @@ func TestChainsOfLoopsEqualTheReference(t *testing.T) {
 				b, ctx := c.region(t), kerneltest.Target(t, target)
 				spec := b.Check(Family.Lower, ctx)
 				t.Log(spec.Schedule, spec.Grid, cost.Of(ctx.Target).Estimate(spec.Work))
-				require.Equal(t, ir.FamilyChain, spec.Family)
+				require.Equal(t, ir.FamilyFused, spec.Family)
 				kerneltest.Assemble(t, spec, ctx.Target)
 				again, err := Family.Lower(b.Node, ctx)
 				require.NoError(t, err)

@@ -78,8 +78,8 @@ func (c pair) build(t *testing.T) *built {
 	first := c.first.in(b.graph, nil).Node
 	second := c.second.in(b.graph, first.Outputs[0]).Node
 	b.parts = []*ir.Node{first, second}
-	require.NoError(t, ir.Chains(b.parts))
-	b.chain = ir.NewChain(b.parts, !c.alone)
+	require.NoError(t, ir.CheckFusion(b.parts))
+	b.chain = ir.NewFused(b.parts, !c.alone)
 	return b
 }
 
@@ -204,7 +204,7 @@ func TestEveryScheduleOfAChainIsRight(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoChainIsRefused: pairs that graphs may join, but no kernel computes.
+// TestCheckFusion_Refuses: pairs that graphs may join, but no kernel computes.
 func TestWhatIsNoChainIsRefused(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	narrow, jump := large, large
