@@ -90,7 +90,7 @@ func (g *group) plot() {
 }
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
-	"ms": number, "median": median, "join": strings.Join,
+	"ms": number, "median": median, "optional": optional, "join": strings.Join,
 	"us":    func(ms float64) float64 { return 1e3 * ms },
 	"ratio": func(a, b float64) float64 { return a / b },
 	"value": func(x *float64) float64 { return *x },
@@ -115,17 +115,17 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 <h1>spark-bench on {{.Device}}</h1>
 <p>{{.Machine}}{{with .Driver}}, driver {{.}}{{end}}. {{.Runs}} runs after {{.Warmup}} warm-up runs. Times are in milliseconds.{{with .SwitchesOff}} Switched off: {{join . ", "}}.{{end}}</p>
 {{with .Definitions}}<dl>
-<dt>mean to runs/s</dt><dd>{{index . "p50_ms"}}</dd><dt>launch to launch</dt><dd>{{index . "launch_to_launch"}}</dd>
-<dt>cold</dt><dd>{{index . "cold"}}</dd><dt>host</dt><dd>{{index . "host_ms"}}</dd>
+<dt>mean to runs/s</dt><dd>{{index . "p50_ms"}}</dd>{{with index . "launch_to_launch"}}<dt>launch to launch</dt><dd>{{.}}</dd>
+<dt>cold</dt><dd>{{index $.Definitions "cold"}}</dd><dt>host</dt><dd>{{index $.Definitions "host_ms"}}</dd>{{end}}
 </dl>{{end}}
 {{range .Groups}}
 <h2>{{.Model}}</h2>
 <div class="scroll"><table>
 <tr><th>precision</th><th>launches</th><th>mean</th><th>p50</th><th>p99</th><th>max</th><th>min</th><th>runs/s</th><th>first</th><th>load</th><th>launch to launch</th><th>cold</th><th>host</th><th>arena MB</th><th>weights MB</th><th>MMAC</th></tr>
-{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Max}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .LaunchToLaunch}}</td><td>{{median .Cold}}</td><td>{{ms .HostMS}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{.MMAC}}</td></tr>
+{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Max}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .LaunchToLaunch}}</td><td>{{median .Cold}}</td><td>{{optional .HostMS}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{.MMAC}}</td></tr>
 {{end}}</table></div>
 {{range .Results}}{{with .Baseline}}<p class="{{.Verdict}}">Baseline: {{.Verdict}}; p50 was {{ms .P50}} ms, ratio {{printf "%.3f" .Ratio}}, p = {{printf "%.2g" .P}}.</p>{{end}}
-{{if .State.Throttle.Slowdowns}}<p class="warn">{{.Precision}}: throttled during the run: {{join .State.Throttle.Slowdowns ", "}}</p>{{end}}{{if .State.Capped}}<p class="warn">{{.Precision}}: the clock was capped, no reason reported</p>{{end}}{{end}}
+{{$p := .Precision}}{{with .State}}{{if .Throttle.Slowdowns}}<p class="warn">{{$p}}: throttled during the run: {{join .Throttle.Slowdowns ", "}}</p>{{end}}{{if .Capped}}<p class="warn">{{$p}}: the clock was capped, no reason reported</p>{{end}}{{end}}{{end}}
 {{range .Results}}{{$p := .Precision}}{{range .Ablations}}<p>{{$p}}: {{.String}}</p>
 {{end}}{{end}}<h3>Latency distribution</h3>
 {{.Distribution}}
@@ -143,7 +143,7 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 {{end}}{{range .Results}}{{if .Predicted}}<h3>Predicted and measured, {{.Precision}}</h3>
 <p>The graph is predicted to take {{printf "%.1f" .Predicted.Range.Middle}} µs ({{printf "%.1f" .Predicted.Range.Low}} to {{printf "%.1f" .Predicted.Range.High}}){{with .LaunchToLaunch}}, and takes {{printf "%.1f" (us .P50)}}{{end}}; with its launch and the wait for it {{printf "%.1f" .Predicted.Waited.Middle}} µs, and it takes {{printf "%.1f" (us .P50)}}.{{with .Predicted.Rank}} Rank correlation of its launches: {{printf "%.3f" (value .)}}.{{end}}</p>
 <div class="scroll"><table><tr><th>launch</th><th>µs</th><th>predicted</th><th>ratio</th><th>bound by</th><th>what</th></tr>
-{{range .Layers}}{{if .PredictedUS}}<tr><td>{{.Index}} {{.Kernel}}</td><td>{{printf "%.2f" (us .MS)}}</td><td>{{printf "%.2f" .PredictedUS}}</td><td>{{printf "%.2f" (ratio (us .MS) .PredictedUS)}}</td><td>{{.By}}</td><td>{{.Note}}</td></tr>
+{{range .Layers}}{{if .PredictedUS}}<tr><td>{{.Index}} {{.Kernel}}</td><td>{{printf "%.2f" (us .MS)}}</td><td>{{printf "%.2f" (value .PredictedUS)}}</td><td>{{printf "%.2f" (ratio (us .MS) (value .PredictedUS))}}</td><td>{{.By}}</td><td>{{.Note}}</td></tr>
 {{end}}{{end}}</table></div>
 {{end}}{{end}}{{end}}
 <h2>Text table</h2>

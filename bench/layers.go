@@ -142,9 +142,9 @@ func timeSingles(ctx context.Context, s *runtime.Session, out []Layer) error {
 	return nil
 }
 
-// predict counts a run on the CPU device and predicts it for the device that is measured, and each launch as it was timed: what it adds to
-// those in front of it, or itself.
-func (r *Result) predict(ctx context.Context, p *runtime.Program, v *runtime.Variant, on *target.Target, added bool) error {
+// predict counts a run on the CPU device and predicts it for the device that is measured, and what each launch adds to those in
+// front of it.
+func (r *Result) predict(ctx context.Context, p *runtime.Program, v *runtime.Variant, on *target.Target) error {
 	counts, err := profile.Count(ctx, p, v, "run")
 	if err != nil {
 		return fmt.Errorf("predicting the time: %w", err)
@@ -154,18 +154,15 @@ func (r *Result) predict(ctx context.Context, p *runtime.Program, v *runtime.Var
 		return fmt.Errorf("predicting the time: %w", err)
 	}
 	r.Predicted = &Predicted{Range: prof.Range, Waited: prof.Waited}
-	var measured, predicted []float64
 	for i := range r.Layers {
-		l := &r.Layers[i]
-		l.PredictedUS, l.By = prof.Launches[i].Time.US, prof.Launches[i].Time.By
+		r.Layers[i].By = prof.Launches[i].Time.By
 	}
-	if added {
-		if err := r.predictPrefixes(p, v, counts, on); err != nil {
-			return err
-		}
+	if err := r.predictPrefixes(p, v, counts, on); err != nil {
+		return err
 	}
+	var measured, predicted []float64
 	for _, l := range r.Layers {
-		measured, predicted = append(measured, l.MS), append(predicted, l.PredictedUS)
+		measured, predicted = append(measured, l.MS), append(predicted, *l.PredictedUS)
 	}
 	if r.Timeline != nil {
 		for i := range r.Timeline.Launches {
@@ -200,7 +197,8 @@ func (r *Result) predictPrefixes(p *runtime.Program, v *runtime.Variant, counts 
 		if err != nil {
 			return fmt.Errorf("predicting launches 0 to %d: %w", i, err)
 		}
-		r.Layers[i].PredictedUS = us - front
+		added := us - front
+		r.Layers[i].PredictedUS = &added
 		front = us
 	}
 	return nil

@@ -30,7 +30,7 @@ type Options struct {
 
 	Ablate []Without // also compare with devices that lack a mechanism
 
-	Predict *target.Target // also predict the run and its launches on this device; nil: not
+	Predict *target.Target // also predict the run and its launches, if the device measured is this one and no CPU; nil: not
 
 	Source  nvml.Source // of clocks and power; nil for none
 	Bus     string      // the GPU's PCI address in Source
@@ -84,8 +84,10 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 	if err := w.during(func() error { return r.waits(ctx, s, opt) }); err != nil {
 		return nil, nil, err
 	}
-	if err := r.replays(ctx, s, d, opt, w); err != nil {
-		return nil, nil, err
+	if hasClock(d) {
+		if err := r.replays(ctx, s, d, opt, w); err != nil {
+			return nil, nil, err
+		}
 	}
 	v := s.Model().Variant
 	for _, x := range opt.Ablate {
@@ -106,8 +108,8 @@ func Measure(ctx context.Context, p *runtime.Program, d hal.Device, opt Options)
 		}
 	}
 	r.State = stateOf(w.seen)
-	if opt.Predict != nil {
-		if err := r.predict(ctx, p, v, opt.Predict, hasClock(d)); err != nil {
+	if opt.Predict != nil && hasClock(d) {
+		if err := r.predict(ctx, p, v, opt.Predict); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -172,17 +174,13 @@ const launchRuns = 10
 // graphTimer times the graph of a session by itself.
 type graphTimer struct {
 	s     *runtime.Session
-	runs  int       // of a sample
 	flush hal.Graph // reads what else fills the L2 cache; nil: there is none
 	free  func() error
 }
 
 // timerOf returns the timer of a session on a device. The caller frees it.
 func timerOf(ctx context.Context, s *runtime.Session, d hal.Device, opt Options) (*graphTimer, error) {
-	t := &graphTimer{s: s, runs: launchRuns, free: func() error { return nil }}
-	if !hasClock(d) {
-		t.runs = 1
-	}
+	t := &graphTimer{s: s, free: func() error { return nil }}
 	if opt.L2Bytes > 0 {
 		var err error
 		if t.flush, t.free, err = machine.Reader(ctx, d, 2*opt.L2Bytes); err != nil {
@@ -194,8 +192,8 @@ func timerOf(ctx context.Context, s *runtime.Session, d hal.Device, opt Options)
 
 // launchToLaunch is a sample of the time from a launch to the next, in ms.
 func (t *graphTimer) launchToLaunch(ctx context.Context) (float64, error) {
-	took, err := t.s.Replay(ctx, hal.Timing{Runs: t.runs})
-	return report.Milliseconds(took) / float64(t.runs), err
+	took, err := t.s.Replay(ctx, hal.Timing{Runs: launchRuns})
+	return report.Milliseconds(took) / launchRuns, err
 }
 
 // cold is the time of a launch with the cache flushed, in ms.
@@ -223,7 +221,8 @@ func (r *Result) replays(ctx context.Context, s *runtime.Session, d hal.Device, 
 		if r.LaunchToLaunch, err = series(t.launchToLaunch); err != nil {
 			return err
 		}
-		r.HostMS = r.P50 - r.LaunchToLaunch.P50
+		host := r.P50 - r.LaunchToLaunch.P50
+		r.HostMS = &host
 		if t.flush != nil {
 			r.Cold, err = series(t.cold)
 		}

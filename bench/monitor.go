@@ -59,8 +59,11 @@ func (w *watcher) read(ctx context.Context) {
 	}
 }
 
-// stateOf averages each figure over the samples that have it, and collects every slowdown.
-func stateOf(seen []nvml.GPU) State {
+// stateOf averages each figure over the samples that have it, and collects every slowdown. It is nil without samples.
+func stateOf(seen []nvml.GPU) *State {
+	if len(seen) == 0 {
+		return nil
+	}
 	mean := func(figure func(g *nvml.GPU) nvml.Figure) nvml.Figure {
 		var sum, n float64
 		for i := range seen {
@@ -70,7 +73,7 @@ func stateOf(seen []nvml.GPU) State {
 		}
 		return nvml.Figure{Value: sum / max(n, 1), OK: n > 0}
 	}
-	s := State{
+	s := &State{
 		Samples:     len(seen),
 		ClockMHz:    mean(func(g *nvml.GPU) nvml.Figure { return g.ClockMHz }),
 		PowerWatts:  mean(func(g *nvml.GPU) nvml.Figure { return g.PowerWatts }),

@@ -34,21 +34,22 @@ type Report struct {
 // Result is one model in one precision.
 type Result struct {
 	report.Program
-	CompileMS      float64   `json:"compile_ms,omitempty"`
-	LoadMS         float64   `json:"load_ms"`  // loading code and weights, allocating memory, capturing the graph
-	FirstMS        float64   `json:"first_ms"` // the first run
+	CompileMS      *float64  `json:"compile_ms"` // nil: it was compiled before
+	LoadMS         float64   `json:"load_ms"`    // loading code and weights, allocating memory, capturing the graph
+	FirstMS        float64   `json:"first_ms"`   // the first run
 	report.Summary           // steady runs as a caller waits for them, inputs and outputs included
 	Samples        []float64 `json:"samples_ms"`
-	// LaunchToLaunch is the graph alone, on a busy stream; Cold is one launch of it with the L2 cache flushed.
-	LaunchToLaunch *report.Summary `json:"launch_to_launch,omitempty"`
-	Cold           *report.Summary `json:"cold,omitempty"`
-	HostMS         float64         `json:"host_ms"` // what a caller waits beyond LaunchToLaunch, by medians
+	// LaunchToLaunch is the graph alone, on a busy stream; Cold is one launch of it with the L2 cache flushed. They need a device
+	// with a clock, as do predictions: those are of GPUs.
+	LaunchToLaunch *report.Summary `json:"launch_to_launch"`
+	Cold           *report.Summary `json:"cold"`
+	HostMS         *float64        `json:"host_ms"` // what a caller waits beyond LaunchToLaunch, by medians
 
 	// ClocksMHz are the multiprocessors' clock behind each of Samples, where it can be read quickly.
 	ClocksMHz []float64  `json:"sample_clocks_mhz,omitempty"`
-	Predicted *Predicted `json:"predicted,omitempty"`
+	Predicted *Predicted `json:"predicted"`
 
-	State  State   `json:"state"`
+	State  *State  `json:"state"` // nil: nobody read it
 	Layers []Layer `json:"layers,omitempty"`
 	// Timeline is when launches ran, by stamps that kernels write.
 	Timeline *Timeline       `json:"timeline,omitempty"`
@@ -79,8 +80,8 @@ type Layer struct {
 	Note   string  `json:"note,omitempty"`
 	MS     float64 `json:"ms"`
 
-	PredictedUS float64 `json:"predicted_us,omitempty"`
-	By          string  `json:"bound,omitempty"` // what bounds it, by prediction
+	PredictedUS *float64 `json:"predicted_us"`
+	By          string   `json:"bound,omitempty"` // what bounds it, by prediction
 }
 
 // Predicted is what the cost model says of the run.
@@ -101,20 +102,18 @@ type Difference struct {
 
 // Definitions say what the figures of a device's results are, by their names in JSON.
 func Definitions(d hal.Device) map[string]string {
-	out := map[string]string{
-		"p50_ms": "what a caller of Run waits: inputs sent, the graph launched and waited for, outputs fetched; likewise mean_ms, p99_ms, min_ms, " +
-			"max_ms, per_second and samples_ms",
+	const waits = "what a caller of Run waits: inputs sent, the graph launched and waited for, outputs fetched; likewise mean_ms, p99_ms, " +
+		"min_ms, max_ms, per_second and samples_ms"
+	if !hasClock(d) {
+		return map[string]string{"p50_ms": waits, "layers": "each launch by itself, by the host's clock"}
+	}
+	return map[string]string{
+		"p50_ms":           waits,
 		"launch_to_launch": fmt.Sprintf("from a launch of the graph to the next on a busy stream, by the device's clock; a sample is the mean of %d", launchRuns),
 		"cold":             "a launch of the graph right behind one that flushes the L2 cache, by the device's clock",
 		"host_ms":          "p50_ms without that of launch_to_launch: launching, waiting, inputs and outputs",
 		"layers":           "what each launch adds, launch to launch, to those in front of it",
 	}
-	if !hasClock(d) {
-		out["launch_to_launch"] = "a launch of the graph and the wait for it, by the host's clock, since the device has none"
-		out["cold"] = "likewise, right behind one that flushes the L2 cache"
-		out["layers"] = "each launch by itself, by the host's clock"
-	}
-	return out
 }
 
 // significance is the p-value below which a difference counts.

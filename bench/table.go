@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -15,16 +16,26 @@ import (
 func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s after %s\n\n", r.Device, console.Count(r.Runs, "run"), console.Count(r.Warmup, "warm-up run"))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "model\tprecision\tlaunches\tmean ms\tp50\tp99\tmax\tmin\truns/s\tfirst ms\tlaunch to launch\tcold\thost ms\tarena MB\tweights MB\tcosine\trel L2\t")
+	clock := slices.ContainsFunc(r.Results, func(x Result) bool { return x.LaunchToLaunch != nil })
+	titles := []string{"model", "precision", "launches", "mean ms", "p50", "p99", "max", "min", "runs/s", "first ms"}
+	if clock {
+		titles = append(titles, "launch to launch", "cold", "host ms")
+	}
+	fmt.Fprintln(t, strings.Join(append(titles, "arena MB", "weights MB", "MMAC", "cosine", "rel L2", ""), "\t"))
 	for i := range r.Results {
 		x := &r.Results[i]
-		cosine, l2 := "", ""
+		row := []string{x.Model, x.Precision, fmt.Sprint(x.Launches), number(x.Mean), number(x.P50), number(x.P99), number(x.Max),
+			number(x.Min), fmt.Sprintf("%.1f", x.PerSecond), number(x.FirstMS)}
+		if clock {
+			row = append(row, median(x.LaunchToLaunch), median(x.Cold), optional(x.HostMS))
+		}
+		row = append(row, fmt.Sprintf("%.2f", float64(x.ArenaBytes)/1e6), fmt.Sprintf("%.2f", float64(x.WeightsBytes)/1e6), x.MMAC())
+		cosine, l2 := "–", "–"
 		if len(x.Outputs) > 0 {
 			a, b := worst(x.Outputs)
 			cosine, l2 = fmt.Sprintf("%.7f", a), fmt.Sprintf("%.2g", b)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%s\t%s\t\n", x.Model, x.Precision, x.Launches, number(x.Mean), number(x.P50), number(x.P99),
-			number(x.Max), number(x.Min), x.PerSecond, number(x.FirstMS), median(x.LaunchToLaunch), median(x.Cold), number(x.HostMS), float64(x.ArenaBytes)/1e6, float64(x.WeightsBytes)/1e6, cosine, l2)
+		fmt.Fprintln(t, strings.Join(append(row, cosine, l2, ""), "\t"))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -55,7 +66,7 @@ func (r *Report) Print(w io.Writer) error {
 func (x *Result) remarks() []string {
 	var out []string
 	name := x.Model + " " + x.Precision
-	if s := x.State; s.Samples > 0 {
+	if s := x.State; s != nil {
 		line := fmt.Sprintf("%s: clock %s MHz (%s to %s), %s W, %s °C, %s %% busy", name, s.ClockMHz.Format("%.0f"), s.ClockMinMHz.Format("%.0f"), s.ClockMaxMHz.Format("%.0f"), s.PowerWatts.Format("%.1f"), s.Celsius.Format("%.0f"), s.Utilisation.Format("%.0f"))
 		if slow := s.Throttle.Slowdowns(); len(slow) > 0 {
 			line += ", THROTTLED: " + strings.Join(slow, ", ")
@@ -110,6 +121,13 @@ func median(s *report.Summary) string {
 		return "–"
 	}
 	return number(s.P50)
+}
+
+func optional(ms *float64) string {
+	if ms == nil {
+		return "–"
+	}
+	return number(*ms)
 }
 
 // number formats milliseconds with about three significant digits.

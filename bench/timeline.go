@@ -39,6 +39,16 @@ type TimelineLaunch struct {
 	PredictedUS float64 `json:"predicted_us,omitempty"`
 }
 
+// String is what the page shows of a launch.
+func (l *TimelineLaunch) String() string {
+	us := func(ns int) float64 { return float64(ns) / 1e3 }
+	text := fmt.Sprintf("launch %d: %s; begun at %.2f µs, released at %.2f, ended at %.2f", l.Index, l.Note, us(l.Begun), us(l.Released), us(l.Ended))
+	if l.PredictedUS > 0 {
+		text += fmt.Sprintf("; predicted %.2f µs", l.PredictedUS)
+	}
+	return text
+}
+
 // timeline runs the program with stamps in its kernels.
 func timeline(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.Device, w *watcher) (*Timeline, error) {
 	stamped, err := profile.WithTimeline(p, v.Target)
@@ -168,7 +178,7 @@ func (t *Timeline) plot() template.HTML {
 		c.Text(left-6, y+9, "end", label)
 		bar := func(from, to float64, height int, y float64, colour, opacity string) {
 			fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s" fill-opacity="%s"><title>%s</title></rect>`, x.At(from), y, max(x.At(to)-x.At(from), .5), height, colour, opacity,
-				html.EscapeString(fmt.Sprintf("launch %d: %s; begun at %.2f µs, released at %.2f, ended at %.2f; predicted %.2f µs", l.Index, l.Note, float64(l.Begun)/1e3, float64(l.Released)/1e3, float64(l.Ended)/1e3, l.PredictedUS)))
+				html.EscapeString(l.String()))
 		}
 		begun, released := float64(l.Begun)/1e3, float64(l.Released)/1e3
 		bar(begun, released, row-6, y, report.PlotColours[0], ".3")

@@ -45,7 +45,11 @@ func (p *Program) MMAC() string {
 	if p.MACs == nil {
 		return "?"
 	}
-	return fmt.Sprintf("%.1f", float64(*p.MACs)/1e6)
+	millions := float64(*p.MACs) / 1e6
+	if millions < 1 {
+		return fmt.Sprintf("%.2g", millions)
+	}
+	return fmt.Sprintf("%.1f", millions)
 }
 
 // Describe describes a variant of a program.

@@ -300,7 +300,10 @@ func (s *session) measure(ctx context.Context, p *runtime.Program, compiled time
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s %s: %w", p.Model, p.Precision, detect.Explain(err))
 	}
-	r.CompileMS = report.Milliseconds(compiled)
+	if compiled > 0 {
+		ms := report.Milliseconds(compiled)
+		r.CompileMS = &ms
+	}
 	s.report.Results = append(s.report.Results, *r)
 	s.programs = append(s.programs, p)
 	return &s.report.Results[len(s.report.Results)-1], out, nil

@@ -190,7 +190,7 @@ type layer struct {
 	bench.Layer
 }
 
-func (l *layer) ratio() float64 { return 1e3 * l.MS / l.PredictedUS }
+func (l *layer) ratio() float64 { return 1e3 * l.MS / *l.PredictedUS }
 
 // layers are those of all programs that have both a time and a prediction.
 func (r *results) layers() []layer {
@@ -200,7 +200,7 @@ func (r *results) layers() []layer {
 			continue
 		}
 		for _, l := range m.Layers {
-			if l.MS > 0 && l.PredictedUS > 0 {
+			if l.MS > 0 && l.PredictedUS != nil && *l.PredictedUS > 0 {
 				out = append(out, layer{m.Model, m.Precision, l})
 			}
 		}
@@ -250,7 +250,7 @@ func (r *results) writeKernels(b *strings.Builder) {
 	for _, l := range all[:min(worst, len(all))] {
 		model := strings.TrimSuffix(l.model, ".onnx")
 		fmt.Fprintf(b, "| %s %s | %d | `%s` | %s | %s | %s | %s | %.2f |\n", model, l.precision, l.Index,
-			l.Kernel, l.Note, l.By, digits(l.PredictedUS), digits(1e3*l.MS), l.ratio())
+			l.Kernel, l.Note, l.By, digits(*l.PredictedUS), digits(1e3*l.MS), l.ratio())
 	}
 	b.WriteString("\n")
 }

@@ -47,12 +47,12 @@ func write(t *testing.T) string {
 		LaunchToLaunch: summary(0.05), Cold: summary(0.06), Predicted: &bench.Predicted{Rank: &rank}}
 	// Ratios 1, 2 … 11 and 1/12: of 12 launches the two nearest are left out.
 	for i := range 12 {
-		us, by := float64(i+1), "L2"
+		us, by, predicted := float64(i+1), "L2", 1.
 		if i == 11 {
 			us, by = 1./12, "DRAM"
 		}
 		kernel := "kernel" + string(rune('a'+i))
-		policy.Layers = append(policy.Layers, bench.Layer{Index: i, Kernel: kernel, MS: us / 1e3, PredictedUS: 1, By: by})
+		policy.Layers = append(policy.Layers, bench.Layer{Index: i, Kernel: kernel, MS: us / 1e3, PredictedUS: &predicted, By: by})
 	}
 	ablated := bench.Result{Program: program("policy.onnx", "fp16"), Ablations: []bench.Ablation{
 		{Mechanism: "pdl", LaunchToLaunch: &bench.Contrast{OnMS: 0.05, OffMS: 0.06, Ratio: 1.2, P: 1e-9}},
