@@ -88,17 +88,17 @@ TESTENV = SPARK_PYTHON=$$(test -x $(VENV)/bin/python && echo "$(CURDIR)/$(VENV)/
 # package with much in use may take.
 TESTENV += GOGC=400 GOMEMLIMIT=3GiB GODEBUG=memprofilerate=0
 
-# PART=1/2 adds that part of the long tests (internal/testing/fulltest); continuous integration does so by the commit.
-PART    ?=
+# FULL=fixed adds the long tests that internal/testing/fulltest/fixed.txt names, as continuous integration does.
+FULL    ?=
 TESTFLAGS ?=
 test: tools nodecases
-	$(TESTENV) SPARK_FULL_PART=$(PART) $(GO) test $(TESTFLAGS) -timeout 40m $(SLOW) $(PKGS)
+	$(TESTENV) SPARK_FULL=$(FULL) $(GO) test $(TESTFLAGS) -timeout 40m $(SLOW) $(PKGS)
 	@$(MAKE) -s check-tools
 
 # The whole matrix at full size.
 test-full: tools nodecases
 	$(TESTENV) SPARK_FULL=1 $(GO) test -timeout 120m $(SLOW) $(PKGS)
-	@$(MAKE) -s check-tools PART=1/1
+	@$(MAKE) -s check-tools FULL=1
 
 # Every fuzz target, one after the other, for so long each; make test runs their seeds.
 FUZZTIME ?= 10m
@@ -112,8 +112,8 @@ fuzz:
 # The closing lines: what was left out, and why.
 SHARED  ?= ../shared
 check-tools:
-	@case "$(PART)" in 1/1) ;; "") echo "skipped: the long tests (make test-full)";; \
-		*) echo "of the long tests part $(PART) was run, which the commit chose; make test-full runs all";; esac
+	@case "$(FULL)" in 1) ;; "") echo "skipped: the long tests (make test-full)";; \
+		*) echo "skipped: long tests outside internal/testing/fulltest/fixed.txt (make test-full)";; esac
 	@test -d $(SHARED)/models || echo "skipped: everything that needs the full-size models, in $(SHARED)/models"
 	@ls internal/testing/gputest/testdata/vectors/*.npz >/dev/null 2>&1 || echo "skipped: the comparison with what GPUs computed, of which nothing was recorded (docs/gpu.md)"
 	@test -n "$$SPARK_NCCL" || echo "skipped: NCCL's own library, which SPARK_NCCL names (its stand-in is tested where gcc is)"
@@ -127,6 +127,11 @@ check-tools:
 .PHONY: nodecases
 nodecases: tools
 	@if test -x $(VENV)/bin/python; then $(VENV)/bin/python testdata/nodecases.py $(CACHE)/nodecases; fi
+
+# Counts that CONTRIBUTING.md bounds.
+.PHONY: house
+house:
+	@$(GO) run ./internal/testing/house
 
 vet:
 	test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$'))"
