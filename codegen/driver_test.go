@@ -135,7 +135,7 @@ func TestConcatenatedValuesAreWrittenIntoTheirPlace(t *testing.T) {
 	require.Equal(t, []int{1}, l[2].After)
 }
 
-func TestWhatCannotAliasIsCopied(t *testing.T) {
+func TestDriver_CopiesWithoutAlias(t *testing.T) {
 	g := ir.NewGraph("g")
 	b := builder{t, g}
 	x := g.AddInput("x", ir.T(ir.Float32, 1, 2))

@@ -160,7 +160,7 @@ func TestModulesAreNamedAsPyTorchDoes(t *testing.T) {
 	}
 }
 
-func TestWhatIsSavedIsLoaded(t *testing.T) {
+func TestAdapter_SaveAndLoad(t *testing.T) {
 	m := small(t, "dmonitoring")
 	a := trained(t, m, InitOptions{Rank: 3, Alpha: 2, RS: true, FullNorm: true, Labels: map[string]string{"car": "a b", "condition": "rain"}})
 	path := filepath.Join(t.TempDir(), "a.safetensors")

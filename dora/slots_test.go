@@ -269,8 +269,8 @@ func TestSlotsBesideANarrowBase(t *testing.T) {
 	}
 }
 
-// TestWhatASlotRefuses: adapters of another base or of too great a rank, and slots that there are not, by name.
-func TestWhatASlotRefuses(t *testing.T) {
+// TestSlot_RefusesBadAdapters: adapters of another base or of too great a rank, and slots that there are not, by name.
+func TestSlot_RefusesBadAdapters(t *testing.T) {
 	ctx := context.Background()
 	m, other := small(t, "policy"), small(t, "dmonitoring")
 	r, err := Slots(ctx, m, SlotOptions{Count: 2}, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})

@@ -38,9 +38,9 @@ func foldError(t *testing.T, in string, term, factor float64) float64 {
 	return relativeL2(got[0].Floats(), want[0].Floats())
 }
 
-// TestWhatFoldedTermsAndFactorsCost: greatestTerm and greatestFactor stand where a layer's own error has grown six times, and
+// TestFold_BoundsTermsAndFactors: greatestTerm and greatestFactor stand where a layer's own error has grown six times, and
 // not yet at all.
-func TestWhatFoldedTermsAndFactorsCost(t *testing.T) {
+func TestFold_BoundsTermsAndFactors(t *testing.T) {
 	const beyond = 1.001
 	for _, in := range []string{precision.FP32, precision.FP16, precision.BF16} {
 		t.Run(in, func(t *testing.T) {

@@ -205,8 +205,8 @@ func TestAnAdaptedLayerComputesWithTheMergedWeight(t *testing.T) {
 	}
 }
 
-// TestWhatTakesNoAdapter: the error says why.
-func TestWhatTakesNoAdapter(t *testing.T) {
+// TestInsertDoRA_SkipsOtherLayers: the error says why.
+func TestInsertDoRA_SkipsOtherLayers(t *testing.T) {
 	for _, c := range []struct {
 		a    Adapter
 		body string

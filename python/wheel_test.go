@@ -78,8 +78,8 @@ func TestAWheelRunsWhereItIsInstalled(t *testing.T) {
 	require.Contains(t, string(text), site)
 }
 
-// TestWhatAWheelCannotBeBuiltOf says so, with what helps.
-func TestWhatAWheelCannotBeBuiltOf(t *testing.T) {
+// TestWheel_RefusesBadInput says so, with what helps.
+func TestWheel_RefusesBadInput(t *testing.T) {
 	py := setuptools(t)
 	root := project(t)
 	build := func(env ...string) string {

@@ -39,7 +39,7 @@ func remembering(offset int) *runtime.Program {
 	return p
 }
 
-func TestWhatIsBoundIsNamedByOutputOrSlice(t *testing.T) {
+func TestBind_TakesOutputOrSlice(t *testing.T) {
 	p := accumulator(false)
 	p.Outputs[0].Slices = []runtime.Slice{{Name: "tail", Start: 2, Stop: 4}}
 	s := session(t, load(t, p, nil), runtime.SessionOptions{})
@@ -100,7 +100,7 @@ func TestABindingThatDoesNotFitNamesBothSides(t *testing.T) {
 	require.NoError(t, vision.Close(), "no refused session keeps what it asked for")
 }
 
-func TestWhatIsBoundIsNotClosed(t *testing.T) {
+func TestBind_LeavesOwnersMemoryOpen(t *testing.T) {
 	d := opened(t, emu.Options{Check: true})
 	p := accumulator(false)
 	p.Model = "vision.onnx"

@@ -95,7 +95,7 @@ func TestAnInputIsReadWhereTheHostHasIt(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeLent(t *testing.T) {
+func TestHostMemory_RefusesBinding(t *testing.T) {
 	d, err := emu.Open(emu.Options{Check: true})
 	require.NoError(t, err)
 	p := accumulator(true)
@@ -155,8 +155,8 @@ func (d pages) Map(b []byte) (hal.Memory, error) {
 	return m, m.Write(b, 0)
 }
 
-// TestWhatIsLentIsNotSent: what was set before would overwrite it.
-func TestWhatIsLentIsNotSent(t *testing.T) {
+// TestHostMemory_SkipsCopies: what was set before would overwrite it.
+func TestHostMemory_SkipsCopies(t *testing.T) {
 	e, err := emu.Open(emu.Options{Discrete: true})
 	require.NoError(t, err)
 	s := session(t, load(t, accumulator(false), pages{e}), runtime.SessionOptions{})

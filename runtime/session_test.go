@@ -324,8 +324,8 @@ func (g hangingGraph) Wait(ctx context.Context) error {
 	return errors.Join(ctx.Err(), hal.ErrBusy)
 }
 
-// TestWhatARunUsesIsLeftAloneUntilItEnds: the host copy of an input is not sent over one that a kernel reads, nor is memory freed.
-func TestWhatARunUsesIsLeftAloneUntilItEnds(t *testing.T) {
+// TestSession_KeepsBuffersDuringRun: the host copy of an input is not sent over one that a kernel reads, nor is memory freed.
+func TestSession_KeepsBuffersDuringRun(t *testing.T) {
 	inner, err := emu.Open(emu.Options{})
 	require.NoError(t, err)
 	f := &faulty{Device: inner}

@@ -102,10 +102,10 @@ func requireFound(t *testing.T, on *cost.Machine, f *cost.File, factor float64) 
 	}
 }
 
-// TestWhatIsMeasuredIsWhatTheModelMeans measures machines that take what the model says, and finds the model's
+// TestMeasure_RecoversModelConstants measures machines that take what the model says, and finds the model's
 // constants, though it knew others. What the model has no term for is not asked of it: loads that wait for each
 // other, what a host waits, and what a term does not hide.
-func TestWhatIsMeasuredIsWhatTheModelMeans(t *testing.T) {
+func TestMeasure_RecoversModelConstants(t *testing.T) {
 	for _, on := range machines(t) {
 		f := measureAll(t, on, simulated.Noise{}, 1)
 		requireFound(t, on, f, 1)
@@ -122,8 +122,8 @@ func TestMeasure_FindsConstantsDespiteNoise(t *testing.T) {
 	}
 }
 
-// TestWhatL2KeepsIsFound, little or much of it.
-func TestWhatL2KeepsIsFound(t *testing.T) {
+// TestMeasure_FindsL2Capacity, little or much of it.
+func TestMeasure_FindsL2Capacity(t *testing.T) {
 	row := target.Default()
 	for _, share := range []float64{0.55, 1.1} {
 		other, err := cost.Measure(row, map[string]cost.Figure{"kept_share": {Low: share, Middle: share, High: share}})

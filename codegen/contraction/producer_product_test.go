@@ -121,7 +121,7 @@ func TestAPerceptronIsItsProductsBitForBit(t *testing.T) {
 	}
 }
 
-func TestWhatNoProductInFrontComputesIsRefused(t *testing.T) {
+func TestProductProducer_RefusesOtherRegions(t *testing.T) {
 	grouped := func(t *testing.T) *ir.Node {
 		g := kerneltest.NewGraph(t, "g")
 		first, second := g.Region(ir.FamilyContraction), g.Region(ir.FamilyContraction)

@@ -238,7 +238,7 @@ func TestExpansionsChangeNoBit(t *testing.T) {
 	}
 }
 
-func TestWhatNoExpansionComputesIsRefused(t *testing.T) {
+func TestInvertedResidual_RefusesOtherRegions(t *testing.T) {
 	good := expandCase{h: 6, w: 6, k: 16, c: 24, n: 8, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16}
 	for reason, edit := range map[string]func(c *expandCase){
 		"pixels of 13 elements of f16 are not whole words": func(c *expandCase) { c.k = 13 },

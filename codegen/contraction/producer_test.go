@@ -232,7 +232,7 @@ func everySchedule(t *testing.T, b *kerneltest.Region, ctx *kernel.Context) {
 	}
 }
 
-func TestWhatNoProducerComputesIsRefused(t *testing.T) {
+func TestProducer_RefusesOtherRegions(t *testing.T) {
 	_, err := Family.Lower(rowsCase{op: "LayerNorm", m: 5, k: 33, n: 8, x: f32, a: f16, w: f16}.region(t).Node, sm121(t))
 	require.ErrorContains(t, err, "not whole words")
 	// Dataflow allows these, and no kernel computes them.

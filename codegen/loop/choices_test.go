@@ -10,9 +10,9 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 )
 
-// TestWhatIsRememberedIsWhatIsChosen: of every case and of random regions, on two targets, whichever were lowered before, and the second
+// TestScheduleCache_ReturnsTheChoice: of every case and of random regions, on two targets, whichever were lowered before, and the second
 // time too.
-func TestWhatIsRememberedIsWhatIsChosen(t *testing.T) {
+func TestScheduleCache_ReturnsTheChoice(t *testing.T) {
 	list := append(cases(), fused()...)
 	rng := rand.New(rand.NewSource(11))
 	for range 30 {

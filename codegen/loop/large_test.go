@@ -98,8 +98,8 @@ func TestIndicesOfLargeTensors(t *testing.T) {
 	}
 }
 
-// TestWhatIsTooLargeIsNamed: a single dimension, or an output, that 32 bits cannot index.
-func TestWhatIsTooLargeIsNamed(t *testing.T) {
+// TestLoop_NamesOversizedRegions: a single dimension, or an output, that 32 bits cannot index.
+func TestLoop_NamesOversizedRegions(t *testing.T) {
 	for reason, c := range map[string]struct {
 		in    ir.Type
 		build func(r *kerneltest.Region, x []*ir.Value) *ir.Value

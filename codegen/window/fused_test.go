@@ -205,7 +205,7 @@ func TestEveryScheduleOfAChainIsRight(t *testing.T) {
 }
 
 // TestCheckFusion_Refuses: pairs that graphs may join, but no kernel computes.
-func TestWhatIsNoChainIsRefused(t *testing.T) {
+func TestFusedWindow_RefusesOtherRegions(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	narrow, jump := large, large
 	narrow.pad = 0

@@ -140,7 +140,7 @@ func TestEveryScheduleIsRight(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoWindowIsRefused(t *testing.T) {
+func TestWindow_RefusesOtherRegions(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for why, attrs := range map[string]ir.Attrs{"divisor varies": {"ceil": true}, "layout": {"layout": "NCHW"}} {
 		region := shape{op: "AveragePool", d: ir.Float32, n: 1, h: 6, w: 6, c: 6, k: 3, stride: 1, pad: 0, dil: 1}.region(t).Node

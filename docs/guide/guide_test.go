@@ -68,7 +68,7 @@ func blocks(t *testing.T, page string) (out []block) {
 	return out
 }
 
-func TestWhatTheGuideShows(t *testing.T) {
+func TestGuide_CommandsPrintWhatIsShown(t *testing.T) {
 	g := newGuide(t)
 	for _, page := range pages {
 		if page == pythonPage {

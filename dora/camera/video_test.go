@@ -127,8 +127,8 @@ func TestAFileThatIsCutOffGivesTheFramesBefore(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoVideo: errors name the file, and what ffmpeg says of it.
-func TestWhatIsNoVideo(t *testing.T) {
+// TestVideo_RefusesOtherFiles: errors name the file, and what ffmpeg says of it.
+func TestVideo_RefusesOtherFiles(t *testing.T) {
 	opt := tool(t)
 	dir := t.TempDir()
 	text, empty := filepath.Join(dir, "text.hevc"), filepath.Join(dir, "empty.hevc")

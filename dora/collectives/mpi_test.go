@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatACallOfMPILeftBehindIsGivenIsItsOwn: where the context ends first, the library goes on, and the caller's numbers are the caller's.
-func TestWhatACallOfMPILeftBehindIsGivenIsItsOwn(t *testing.T) {
+// TestMPI_AbandonedCallOwnsItsBuffers: where the context ends first, the library goes on, and the caller's numbers are the caller's.
+func TestMPI_AbandonedCallOwnsItsBuffers(t *testing.T) {
 	memory := func(at uintptr, n int) []byte {
 		return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), n)
 	}

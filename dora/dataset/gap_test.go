@@ -161,8 +161,8 @@ func TestAnIndexThatDisagreesWithItselfIsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestWhatAKilledProcessLeftIsRemoved when nobody has written to it for a day.
-func TestWhatAKilledProcessLeftIsRemoved(t *testing.T) {
+// TestDataset_RemovesLeftovers when nobody has written to it for a day.
+func TestDataset_RemovesLeftovers(t *testing.T) {
 	dir, cache := routesOf(t, Synthesis{Routes: 1, Seconds: 2, Width: 64, Height: 40}), t.TempDir()
 	old, new := filepath.Join(cache, "a.planes.partial123"), filepath.Join(cache, "b.planes.partial456")
 	for _, path := range []string{old, new} {

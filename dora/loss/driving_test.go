@@ -128,8 +128,8 @@ func TestHypothesesFollowFromLengths(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoTermIsNamed: with those that there are.
-func TestWhatIsNoTermIsNamed(t *testing.T) {
+// TestDrivingLoss_NamesUnknownTerms: with those that there are.
+func TestDrivingLoss_NamesUnknownTerms(t *testing.T) {
 	file := model(t, "policy")
 	for _, c := range []struct {
 		weights map[string]float64

@@ -27,7 +27,7 @@ func written(t *testing.T, path string) (want []string) {
 	return want
 }
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestRoute_RoundTrip(t *testing.T) {
 	for _, name := range []string{"rlog", "qlog.zst", dongle + "_" + log2 + "--4--rlog.zst"} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name)

@@ -36,8 +36,8 @@ func files(t testing.TB, dir string) []string {
 	return out
 }
 
-// TestWhatIsKeptIsWhatWasComputed: bit for bit, by the same teacher and by the next one, whose other keys and inputs are computed.
-func TestWhatIsKeptIsWhatWasComputed(t *testing.T) {
+// TestTeacherCache_RoundTrip: bit for bit, by the same teacher and by the next one, whose other keys and inputs are computed.
+func TestTeacherCache_RoundTrip(t *testing.T) {
 	file := model(t, "policy", driving.Tiny)
 	keys, inputs := samples(t, file, 5)
 	opt, warnings := counted(filepath.Join(t.TempDir(), "new", "cache"))

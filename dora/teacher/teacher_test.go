@@ -84,9 +84,9 @@ func TestABatchGivesWhatItsSamplesGiveAlone(t *testing.T) {
 	require.Positive(t, four.Stats().Rate())
 }
 
-// TestWhatSomebodyLeftIsWhole: a call whose context ends in a run changes nothing of what later calls give: kernels that share sums count their blocks in memory that
+// TestTeacherCache_InterruptedWriteLeavesWholeFiles: a call whose context ends in a run changes nothing of what later calls give: kernels that share sums count their blocks in memory that
 // stays. Close does not wait for such a run.
-func TestWhatSomebodyLeftIsWhole(t *testing.T) {
+func TestTeacherCache_InterruptedWriteLeavesWholeFiles(t *testing.T) {
 	file := model(t, "vision", driving.Small)
 	keys, inputs := samples(t, file, 4)
 	teacher := open(t, file, Options{Batch: 4})

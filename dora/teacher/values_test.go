@@ -93,8 +93,8 @@ func TestAModelWithStatesGetsThemAsInputs(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-// TestWhatIsWrongIsSaid: of options and samples.
-func TestWhatIsWrongIsSaid(t *testing.T) {
+// TestTeacherValues_NamesFaults: of options and samples.
+func TestTeacherValues_NamesFaults(t *testing.T) {
 	file := model(t, "policy", driving.Tiny)
 	keys, inputs := samples(t, file, 2)
 	for want, opt := range map[string]Options{

@@ -106,7 +106,7 @@ func TestOldCheckpointsAreRemoved(t *testing.T) {
 	assert.NoDirExists(t, filepath.Join(dir, checkpointName(15)))
 }
 
-func TestWhatChangedBetweenRunsIsSaid(t *testing.T) {
+func TestCheckpoint_NamesWhatChanged(t *testing.T) {
 	assert.NoError(t, changed(map[string]string{"--lr": "1"}, map[string]string{"--lr": "1"}))
 	err := changed(map[string]string{"--lr": "1", "--seed": "2", "--base": ""}, map[string]string{"--lr": "3", "--seed": "2", "--base": "fp8"})
 	assert.EqualError(t, err, "--base was not given and is fp8; --lr was 1 and is 3")

@@ -86,7 +86,7 @@ func TestRunsALaunchList(t *testing.T) {
 	}
 }
 
-func TestWhatTheBindingLacksIsRefusedByName(t *testing.T) {
+func TestGorgonia_NamesMissingFunctions(t *testing.T) {
 	d, ctx := open(t), context.Background()
 	if _, err := d.Load(ctx, hal.Image{Name: "m", Cubin: []byte("CUBIN")}); !errors.Is(err, ErrUnsupported) || !errors.Is(err, hal.ErrBadModule) {
 		t.Errorf("cubin: %v", err)

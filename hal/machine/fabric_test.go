@@ -51,8 +51,8 @@ func TestAPortThatIsSetUpWell(t *testing.T) {
 	assert.Empty(t, f.Findings)
 }
 
-// TestWhatIsKnownToGoWrongIsFound: each by itself, with its remedy.
-func TestWhatIsKnownToGoWrongIsFound(t *testing.T) {
+// TestFabric_FindsKnownProblems: each by itself, with its remedy.
+func TestFabric_FindsKnownProblems(t *testing.T) {
 	for want, c := range map[string]struct {
 		change func(sys fstest.MapFS, env map[string]string)
 		bare   string

@@ -78,7 +78,7 @@ func TestNoDevicesAreNoError(t *testing.T) {
 	require.Empty(t, s.GPUs)
 }
 
-func TestWhatIsNoTableIsAnError(t *testing.T) {
+func TestSMI_RefusesOtherOutput(t *testing.T) {
 	_, err := read(t, fixture(t, "garbage.csv", ""))
 	require.ErrorContains(t, err, "did not print its table")
 	_, err = read(t, fixture(t, "garbage.csv", "exit 9"))

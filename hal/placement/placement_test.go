@@ -19,7 +19,7 @@ func TestHomes(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptIsOfADeviceAndADriver(t *testing.T) {
+func TestPlacement_IsPerDeviceAndDriver(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	_, ok := Load(dir, "GPU", "581")
 	require.False(t, ok)

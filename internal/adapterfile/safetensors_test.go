@@ -20,7 +20,7 @@ func file(header string, data int) []byte {
 	return append(append(b, header...), make([]byte, data)...)
 }
 
-func TestWhatIsWrittenIsReadBack(t *testing.T) {
+func TestSafetensors_RoundTrip(t *testing.T) {
 	f := &TensorFile{Metadata: map[string]string{"base": "a\n\"<é>", "car": ""}, Tensors: map[string]Tensor{
 		"b": {DType: "F32", Shape: []int{2, 1}, Data: []byte{1, 2, 3, 4, 5, 6, 7, 8}}, "a": {DType: "BF16", Shape: nil, Data: []byte{9, 8}},
 		"empty": {DType: "I64", Shape: []int{3, 0}, Data: []byte{}},
@@ -44,7 +44,7 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestWhatAFileMayClaim(t *testing.T) {
+func TestSafetensors_RefusesFalseHeaders(t *testing.T) {
 	for _, c := range []struct {
 		data []byte
 		want string
@@ -82,7 +82,7 @@ func TestWhatAFileMayClaim(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotWritten(t *testing.T) {
+func TestSafetensors_RefusesToWrite(t *testing.T) {
 	f := &TensorFile{Tensors: map[string]Tensor{"a": {DType: "F32", Shape: []int{2}, Data: make([]byte, 4)}}}
 	path := filepath.Join(t.TempDir(), "a.safetensors")
 	assert.ErrorContains(t, f.Write(path), `tensor "a": shape [2]`)

@@ -123,9 +123,9 @@ func forced(t testing.TB, c *Calibration, name string, blocks bool) Assignment {
 	return a
 }
 
-// TestWhatEachTechniqueBrings prints what docs say of each technique; it takes minutes and judges nothing. Techniques are
+// TestCalibration_EachTechnique prints what docs say of each technique; it takes minutes and judges nothing. Techniques are
 // fitted to three quarters of the calibration inputs and compared on the others; golden inputs are for what was chosen.
-func TestWhatEachTechniqueBrings(t *testing.T) {
+func TestCalibration_EachTechnique(t *testing.T) {
 	name, from, to := os.Getenv("SPARK_ABLATION"), 3, 10
 	if name == "" {
 		t.Skip("set SPARK_ABLATION to dmonitoring_model or driving_vision")

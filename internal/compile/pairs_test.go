@@ -121,8 +121,8 @@ func pairsModel(t *testing.T) (*onnx.Model, []string) {
 	return m, names
 }
 
-// TestWhatIsReadBehindPadding holds every pair to the evaluator, under the CPU device's checks.
-func TestWhatIsReadBehindPadding(t *testing.T) {
+// TestPairs_ReadsPastPadding holds every pair to the evaluator, under the CPU device's checks.
+func TestPairs_ReadsPastPadding(t *testing.T) {
 	m, names := pairsModel(t)
 	for p, bound := range map[string]float64{"fp32": 2e-6, "fp16": 2e-3} {
 		t.Run(p, func(t *testing.T) {

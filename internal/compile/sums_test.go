@@ -44,12 +44,12 @@ func onGolden(t *testing.T, p *runtime.Program, sumBits map[string]int, golden [
 	return out, want
 }
 
-// TestWhatModelsLoseBySumsThatDropBits runs the models of ../shared/models, where they are, with every sum in f32,
+// TestModels_OnTensorCoresThatDropBits runs the models of ../shared/models, where they are, with every sum in f32,
 // with sums of which what is below 22 bits is dropped, which is next to nothing but moves numbers to a neighbouring
 // code where they are rounded, and below 13 bits; then so with kernels that add partial sums in f32. -v prints rows
 // of docs/measurements/partial-sums-models.csv: relative L2 from the golden outputs, and from the same program's
 // outputs with sums in f32.
-func TestWhatModelsLoseBySumsThatDropBits(t *testing.T) {
+func TestModels_OnTensorCoresThatDropBits(t *testing.T) {
 	all := os.Getenv("SPARK_MEASURE") != ""
 	if !all && !fulltest.Runs(t.Name()) {
 		t.Skip("runs a full-size model in the interpreter: set SPARK_FULL=1; SPARK_MEASURE=1 runs all of them")

@@ -94,8 +94,8 @@ func TestReadsAndWritesOfL2(t *testing.T) {
 	require.InEpsilon(t, 9.8e6/2/one, at(m, 2, 0, 9.8e6), 1e-9, "each of two multiprocessors writes half")
 }
 
-// TestWhatL2Keeps leaves it evenly with what was touched meanwhile.
-func TestWhatL2Keeps(t *testing.T) {
+// TestL2_ModelKeepsRecentSectors leaves it evenly with what was touched meanwhile.
+func TestL2_ModelKeepsRecentSectors(t *testing.T) {
 	m := Of(target.Default())
 	require.Equal(t, 18<<20, m.KeptBytes())
 	for times, left := range map[float64]float64{0: 0, 1: 0, 1.2: 0.3, 4. / 3: 0.5, 5. / 3: 1, 9: 1} {

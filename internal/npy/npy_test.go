@@ -41,7 +41,7 @@ func TestColumnMajorBecomesRowMajor(t *testing.T) {
 	require.Equal(t, []byte{0, 4, 2, 6, 1, 5, 3, 7}, rowMajor([]byte{0, 1, 2, 3, 4, 5, 6, 7}, []int{2, 2, 2}, 1))
 }
 
-func TestWhatIsNotAnArrayIsRefused(t *testing.T) {
+func TestNpy_RefusesOtherFiles(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, &Array{"f32", []int{1 << 30}, []byte{1, 2, 3, 4}}))
 	whole := b.String()

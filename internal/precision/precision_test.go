@@ -52,7 +52,7 @@ func TestLaddersEndAtHalf(t *testing.T) {
 	}
 }
 
-func TestWhatComesNearer(t *testing.T) {
+func TestPrecision_OrdersByError(t *testing.T) {
 	for name, want := range map[string]string{FP32: "", File: "fp32", FP16: "fp32", BF16: "fp16 or fp32", FP8: "fp16 or fp32", NVFP4: "fp16 or fp32", "int4": ""} {
 		require.Equal(t, want, Wider(name), name)
 	}

@@ -27,9 +27,9 @@ func machineKeeping(bytes int) *cost.Machine {
 	return m
 }
 
-// TestWhatFindsRoomIsFetchedOnce: all that a run touches, and its constants again behind other models. The host writes inputs before each run, so they are
+// TestCache_FetchesOnce: all that a run touches, and its constants again behind other models. The host writes inputs before each run, so they are
 // never there.
-func TestWhatFindsRoomIsFetchedOnce(t *testing.T) {
+func TestCache_FetchesOnce(t *testing.T) {
 	const arena, constant, input = 0, 1, 2
 	a := func(x ...runtime.Access) []runtime.Access { return x }
 	v, list := entryOf(runtime.Launch{Reads: a(blocks(input, 0, 1), blocks(constant, 0, 1)), Writes: a(blocks(arena, 0, 2))},
@@ -56,9 +56,9 @@ func TestThereIsNoCliff(t *testing.T) {
 	require.Equal(t, []missing{{constants: 1}, {constants: 0.5}}, cold)
 }
 
-// TestWhatIsReadAtOnceIsNotFetched: values that live for one launch each, in an arena four times as large as the cache. They are written back, since others
+// TestCache_SkipsImmediateReads: values that live for one launch each, in an arena four times as large as the cache. They are written back, since others
 // take their place before they are written again; one that is read again long after is fetched.
-func TestWhatIsReadAtOnceIsNotFetched(t *testing.T) {
+func TestCache_SkipsImmediateReads(t *testing.T) {
 	const size, part = 100, 4
 	var list []runtime.Launch
 	for i := range size {
@@ -129,9 +129,9 @@ func TestPrefetchedConstantsAreThere(t *testing.T) {
 	require.Equal(t, stream(false, on), stream(true, deaf), "where the hint is not obeyed it changes nothing")
 }
 
-// TestWhatLeftHadTakenRoom: of 8 blocks of room 4 are kept from run to run, 2 hold a value, and some are prefetched and leave when they are read. 3 lie there
+// TestCache_EvictionFreesSpace: of 8 blocks of room 4 are kept from run to run, 2 hold a value, and some are prefetched and leave when they are read. 3 lie there
 // with all the others at once, so what is kept is lost in part, although no more than 6 blocks are there when it is read again.
-func TestWhatLeftHadTakenRoom(t *testing.T) {
+func TestCache_EvictionFreesSpace(t *testing.T) {
 	a := func(x ...runtime.Access) []runtime.Access { return x }
 	list := func(ahead int) []runtime.Launch {
 		asks := blocks(1, 8, ahead)

@@ -11,8 +11,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// TestWhatBoundsALaunch gives the model launches that do much of one thing.
-func TestWhatBoundsALaunch(t *testing.T) {
+// TestModel_NamesBound gives the model launches that do much of one thing.
+func TestModel_NamesBound(t *testing.T) {
 	gb10, err := target.OfDevice("gb10")
 	require.NoError(t, err)
 	site := func(op string, warps int64) emu.Site {

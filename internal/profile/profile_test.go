@@ -75,9 +75,9 @@ func TestCountsHangOnLittle(t *testing.T) {
 	}
 }
 
-// TestWhatL2KeepsIsInTheRange: a model that just finds room in L2 takes longer where L2 keeps less, and no less where it keeps more. A machine
+// TestProfile_RangeCoversL2: a model that just finds room in L2 takes longer where L2 keeps less, and no less where it keeps more. A machine
 // that was measured leaves no such doubt.
-func TestWhatL2KeepsIsInTheRange(t *testing.T) {
+func TestProfile_RangeCoversL2(t *testing.T) {
 	p := compiled(t, "policy", "fp16")
 	v := &p.Variants[0]
 	counts := counted(t, p, 0)

@@ -206,7 +206,7 @@ func TestNormsOfRowsThatAreNotKnown(t *testing.T) {
 	require.Less(t, r[0].Hi.F[0]-r[0].Lo.F[0], 2.5, "the row is known to 0.2")
 }
 
-func TestWhatHasNoBoundIsNamed(t *testing.T) {
+func TestRoundoff_NamesUnbounded(t *testing.T) {
 	g := ir.NewGraph("g")
 	x := g.AddInput("x", ir.T(ir.Float32, 4))
 	n, err := g.Add("Sin", "wave", nil, x)

@@ -314,8 +314,8 @@ func TestAValueThatIsOverwrittenTooSoonIsNamed(t *testing.T) {
 	t.Fatal("no value of the program lives long enough")
 }
 
-// TestWhatHasNoBoundIsComparedWithTheEvaluator: a sine, which roundoff knows nothing of, times a constant that is changed.
-func TestWhatHasNoBoundIsComparedWithTheEvaluator(t *testing.T) {
+// TestTrace_ComparesUnboundedWithEvaluator: a sine, which roundoff knows nothing of, times a constant that is changed.
+func TestTrace_ComparesUnboundedWithEvaluator(t *testing.T) {
 	b := onnx.NewBuilder("waves", 17)
 	b.Input("x", ir.Float32, 1, 64)
 	c := make([]float64, 64)

@@ -285,8 +285,8 @@ func TestLargePicturesAreDivided(t *testing.T) {
 	require.Equal(t, 64, whole.Rect.Dx())
 }
 
-// TestWhatThePageIsTold: numbers that are not finite, models that have not run, and how far two are apart.
-func TestWhatThePageIsTold(t *testing.T) {
+// TestViewer_DescribesPackage: numbers that are not finite, models that have not run, and how far two are apart.
+func TestViewer_DescribesPackage(t *testing.T) {
 	v, err := New(make([]Package, 2), 3)
 	require.NoError(t, err)
 	told := func(s Shown) (m map[string]any) {

@@ -130,7 +130,7 @@ func TestAStepThatNeverBeganLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestWhatDrivingRefuses(t *testing.T) {
+func TestDriving_Refuses(t *testing.T) {
 	p := step(t, "vision", "policy")
 	m, err := modeld.NewDriving(t.Context(), p, device(t), modeld.Options{})
 	require.NoError(t, err)

@@ -109,7 +109,7 @@ func TestARunIsThatOfASession(t *testing.T) {
 	require.ErrorContains(t, err, `no state "x": supercombo.onnx keeps ["state_features" "state_memory"]`)
 }
 
-func TestWhatDoesNotFitIsRefused(t *testing.T) {
+func TestLibrary_RefusesWrongSizes(t *testing.T) {
 	settings(t)
 	path, _ := file(t, "policy")
 	m := open(t, Options{Paths: []string{path}})
@@ -180,7 +180,7 @@ func (d *closing) Close() error {
 	return d.Device.Close()
 }
 
-func TestWhatCannotBeOpened(t *testing.T) {
+func TestLibrary_RefusesToOpen(t *testing.T) {
 	settings(t)
 	path := tiny(t, 8)
 	for text, opt := range map[string]Options{

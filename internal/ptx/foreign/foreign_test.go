@@ -100,8 +100,8 @@ func TestALaunchLearnsWhatTheTextDoesNotSay(t *testing.T) {
 	require.Equal(t, []Kernel{{Name: "k", Params: []ptx.Param{{Name: "p_0", Type: "u64"}, {Name: "p_1", Type: "f32"}}, Static: 128, Threads: [3]int{64, 2, 1}}}, m.Kernels)
 }
 
-// TestWhatCannotRunIsRefused: with its line and the reason.
-func TestWhatCannotRunIsRefused(t *testing.T) {
+// TestForeign_RefusesUnsupportedKernels: with its line and the reason.
+func TestForeign_RefusesUnsupportedKernels(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{kernelOf("popc.b32 %r1, %r2;"), "line 17: popc.b32 %r1, %r2;: the CPU device has no instruction popc.b32"},
 		{kernelOf("call.uni f, (%r1);"), "line 17: call.uni f, (%r1);: calls of functions are not supported"},

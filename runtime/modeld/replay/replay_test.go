@@ -182,7 +182,7 @@ func write(t *testing.T, path string, img image.Image) {
 	require.NoError(t, f.Close())
 }
 
-func TestWhatIsNoRecordingIsRefused(t *testing.T) {
+func TestReplay_RefusesOtherFiles(t *testing.T) {
 	array := func(dtype string, shape ...int) *npy.Array {
 		n := map[string]int{"u8": 1, "f32": 4}[dtype]
 		for _, d := range shape {
