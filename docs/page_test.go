@@ -23,7 +23,7 @@ between tables. *Stale* marks a table whose programs or packages have changed si
 
 const columns = 100 // of a line of text
 
-// pages renders measurements.md, which lists the tables, and a page for each group, by their names in dir.
+// pages renders measurements.md and the page of each group, by their names in dir.
 func pages(dir string, all []*measurement) (map[string]string, error) {
 	var contents strings.Builder
 	out := map[string]string{}
@@ -34,14 +34,13 @@ func pages(dir string, all []*measurement) (map[string]string, error) {
 			if out[name] != "" {
 				return nil, fmt.Errorf("%s: entries of %q are not together: move them", index, group)
 			}
-			fmt.Fprintf(&contents, "\n%s:\n\n", group)
+			fmt.Fprintf(&contents, "- [%s](%s)\n", group, name)
 			out[name] = fmt.Sprintf("<!-- Written by make measurements. -->\n\n# %s\n", group)
 		}
 		state := ""
 		if m.stale {
 			state = ", **stale**"
 		}
-		fmt.Fprintf(&contents, "- [%s](%s#%s)\n", m.Title, name, anchor(m.Title))
 		rows, err := m.table(dir)
 		if err != nil {
 			return nil, err
@@ -49,7 +48,7 @@ func pages(dir string, all []*measurement) (map[string]string, error) {
 		out[name] += fmt.Sprintf("\n## %s\n\n%s\n%s\n%s:\n\n    %s\n", m.Title, wrap(m.Conclusion), rows, m.made()+state,
 			strings.Join(m.Commands, "\n    "))
 	}
-	out["measurements.md"] = pageHead + contents.String()
+	out["measurements.md"] = pageHead + "\n" + contents.String()
 	return out, nil
 }
 
