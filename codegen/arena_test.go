@@ -12,12 +12,12 @@ import (
 func TestPlannedRangesThatLiveTogetherDoNotOverlap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var ranges []*planned
+		var ranges []*arenaRange
 		for range 1 + rng.IntN(40) {
 			first := rng.IntN(30)
-			ranges = append(ranges, &planned{bytes: 1 + rng.IntN(5000), first: first, last: first + rng.IntN(6)})
+			ranges = append(ranges, &arenaRange{bytes: 1 + rng.IntN(5000), first: first, last: first + rng.IntN(6)})
 		}
-		arena, live := planArena(ranges)
+		arena, live := packArena(ranges)
 		require.GreaterOrEqual(t, arena, live)
 		for i, a := range ranges {
 			require.Zero(t, a.offset%alignment)
@@ -36,14 +36,14 @@ func TestOtherOrdersMakeSmallerArenas(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	smaller := 0
 	for range 100 {
-		var ranges, bySize []*planned
+		var ranges, bySize []*arenaRange
 		for range 20 {
 			first := rng.IntN(15)
-			r := planned{bytes: 256 * (1 + rng.IntN(20)), first: first, last: first + rng.IntN(6)}
-			ranges, bySize = append(ranges, &r), append(bySize, &planned{bytes: r.bytes, first: r.first, last: r.last})
+			r := arenaRange{bytes: 256 * (1 + rng.IntN(20)), first: first, last: first + rng.IntN(6)}
+			ranges, bySize = append(ranges, &r), append(bySize, &arenaRange{bytes: r.bytes, first: r.first, last: r.last})
 		}
-		slices.SortStableFunc(bySize, func(a, b *planned) int { return cmp.Or(b.bytes-a.bytes, a.first-b.first) })
-		arena, _ := planArena(ranges)
+		slices.SortStableFunc(bySize, func(a, b *arenaRange) int { return cmp.Or(b.bytes-a.bytes, a.first-b.first) })
+		arena, _ := packArena(ranges)
 		largerFirst := placeInOrder(bySize)
 		require.LessOrEqual(t, arena, largerFirst)
 		if arena < largerFirst {
@@ -53,12 +53,12 @@ func TestOtherOrdersMakeSmallerArenas(t *testing.T) {
 	require.Greater(t, smaller, 20)
 }
 
-func TestAChainOfLayersReusesTwoRanges(t *testing.T) {
-	var ranges []*planned
+func TestPackArena_LayersReuseTwoRanges(t *testing.T) {
+	var ranges []*arenaRange
 	for i := range 10 {
-		ranges = append(ranges, &planned{bytes: 1000, first: i, last: i + 1})
+		ranges = append(ranges, &arenaRange{bytes: 1000, first: i, last: i + 1})
 	}
-	arena, live := planArena(ranges)
+	arena, live := packArena(ranges)
 	require.Equal(t, 2048, live)
 	require.Equal(t, 2048, arena)
 }

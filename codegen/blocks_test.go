@@ -51,8 +51,8 @@ func positive(size, least float64) kerneltest.Draw {
 }
 
 // read is an activation as f32.
-func (r region) read(x value, stacked bool) *ir.Value {
-	v := r.Read(x.v, stacked)
+func (r region) read(x value, batched bool) *ir.Value {
+	v := r.Read(x.v, batched)
 	if x.scales == nil {
 		return r.Cast(v, ir.Float32)
 	}
@@ -77,8 +77,8 @@ func (r region) scaled(y *ir.Value, channels, k int, x value) *ir.Value {
 	return r.Add("Add", nil, y, r.constant(ir.T(ir.Float32, channels), normal(0.1)))
 }
 
-func (r region) conv(x value, stacked bool, out, window, stride, group int) *ir.Value {
-	in := r.read(x, stacked)
+func (r region) conv(x value, batched bool, out, window, stride, group int) *ir.Value {
+	in := r.read(x, batched)
 	c := in.Type.Shape[3]
 	pad := window / 2
 	attrs := ir.Attrs{"strides": []int{stride, stride}, "pads": []int{pad, pad, pad, pad}, "dilations": []int{1, 1}, "group": group, "layout": "NHWC"}

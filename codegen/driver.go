@@ -40,7 +40,7 @@ func made(n *ir.Node, s *kernel.Spec) []int {
 	parts := n.Parts()
 	bytes := make([]int, len(parts))
 	for _, o := range s.Operands {
-		bytes[o.Front] += alignUp(len(o.Const))
+		bytes[o.PartsFromLast] += alignUp(len(o.Const))
 		v := o.Value
 		if v == nil || !v.IsConst() || v.Type.DType.Bits() == 32 {
 			continue
@@ -59,27 +59,27 @@ type Fallback struct {
 
 // Entry is a graph of Regions that becomes a named launch list of the program.
 type Entry struct {
-	Name  string
-	Graph *ir.Graph
-	Kept  []Kept
-	Ahead Ahead
-	// JoinSmall makes small loops parts of other loops' launches (Result.Regions then has the region of the other loop).
-	JoinSmall bool
-	// Weigh says what is to be least of a launch list, with what its launches ask for ahead and hint at, by the works that they were planned with; the list of
+	Name     string
+	Graph    *ir.Graph
+	States   []StateBinding
+	Prefetch Prefetch
+	// HorizontalFusion makes small loops parts of other loops' launches (Result.Regions then has the region of the other loop).
+	HorizontalFusion bool
+	// Objective says what is to be least of a launch list, with what its launches ask for ahead and hint at, by the works that they were planned with; the list of
 	// several plans is chosen by it. nil: the plan's own estimate of its time, which knows nothing of what else takes room in L2.
-	Weigh func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64
+	Objective func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64
 
 	// Repeats, if above 1, is how often the launch list runs, one repetition behind the other: each on the next slice of every input,
 	// output and state, which are that many times as large as the graph says. All repetitions have the same kernels, constants and arena.
-	Repeats int
-	Front   *Front         // computes inputs of Graph; nil: none
-	Choices kernel.Choices // schedules that are chosen from outside; nil: families choose all
+	Repeats   int
+	Prefix    *BatchPrefix         // computes inputs of Graph; nil: none
+	Schedules kernel.ScheduleCache // schedules that are chosen from outside; nil: families choose all
 }
 
 func (e *Entry) repeats() int { return max(1, e.Repeats) }
 
-// Kept says that an input lives on the device from run to run, for every entry that has an input of that name.
-type Kept struct {
+// StateBinding says that an input lives on the device from run to run, for every entry that has an input of that name.
+type StateBinding struct {
 	Input   string
 	Output  string // the output that is its new value after a run; "": a run does not change it
 	Initial []byte // of a variable: its value in the weights file; nil: a state, initially zero
@@ -94,9 +94,9 @@ func Generate(entries []Entry, t *target.Target, f Families, w *Weights) (*Resul
 	return d.generate(entries)
 }
 
-// Plan lowers graphs of Regions as Generate does, but packs no weights and emits no kernels: its launches have memory, works and what they
+// PlanLaunches lowers graphs of Regions as Generate does, but packs no weights and emits no kernels: its launches have memory, works and what they
 // prefetch.
-func Plan(entries []Entry, t *target.Target, f Families) (*Result, error) {
+func PlanLaunches(entries []Entry, t *target.Target, f Families) (*Result, error) {
 	d := &driver{target: t, families: f, buffers: &buffers{ports: map[string]*storage{}}}
 	return d.generate(entries)
 }
@@ -163,15 +163,15 @@ type driver struct {
 type list struct {
 	*driver
 	*placer
-	name    string
-	fetch   Ahead
-	weigh   func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 // Entry.Weigh
-	repeats int
-	before  map[*ir.Value]place // of the values of a front
-	front   int                 // launches of a front, which comes first
-	fronts  int                 // how often that runs in each repetition
-	context *kernel.Context
-	pending []launch
+	name           string
+	fetch          Prefetch
+	objective      func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 // Entry.Objective
+	repeats        int
+	before         map[*ir.Value]place // of the values of a front
+	prefixLaunches int                 // launches of a front, which comes first
+	prefixRepeats  int                 // how often that runs in each repetition
+	context        *kernel.Context
+	pending        []launch
 }
 
 // launch is a launch before buffers have indices.
@@ -181,7 +181,7 @@ type launch struct {
 	spec          *kernel.Spec // likewise; emitted when all launches are known
 	work          *cost.Work
 	joint         bool // others of its list are beside it
-	ahead         ahead
+	prefetch      prefetch
 	fetches       bool // its kernel begins with a prefetch, of this launch or of others
 	params        []param
 	reads, writes []span
@@ -200,12 +200,12 @@ type span struct {
 }
 
 func (d *driver) entry(e Entry) error {
-	l := &list{driver: d, name: e.Name, fetch: e.Ahead, weigh: e.Weigh, repeats: e.repeats()}
-	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Choices: e.Choices, Align: l.alignOf, Updates: l.updates}
+	l := &list{driver: d, name: e.Name, fetch: e.Prefetch, objective: e.Objective, repeats: e.repeats()}
+	l.context = &kernel.Context{Target: d.target, Unpacked: d.module == nil, Schedules: e.Schedules, Align: l.alignOf, Updates: l.updates}
 	d.lists = append(d.lists, l)
 	var joined map[string]*storage
-	if e.Front != nil {
-		if err := l.lowerFront(e); err != nil {
+	if e.Prefix != nil {
+		if err := l.lowerPrefix(e); err != nil {
 			return fmt.Errorf("front: %w", err)
 		}
 		joined = l.joined
@@ -217,8 +217,8 @@ func (d *driver) entry(e Entry) error {
 	if err := l.lowerGraph(e.Graph); err != nil {
 		return err
 	}
-	if e.JoinSmall {
-		l.joinSmall()
+	if e.HorizontalFusion {
+		l.fuseHorizontally()
 	}
 	l.keep()
 	return nil
@@ -297,14 +297,14 @@ func (l *list) emitCopy(c copyNeed) {
 func (l *list) lower(n *ir.Node) error {
 	family := n.Region.Family
 	spec, err := l.families.Lower(n, l.context)
-	if bad := (*kernel.ChoiceError)(nil); errors.As(err, &bad) {
+	if bad := (*kernel.ScheduleError)(nil); errors.As(err, &bad) {
 		return err
 	}
 	switch {
 	case err == nil:
 		return l.add(n, spec)
-	case errors.Is(err, kernel.ErrApart):
-		return l.apart(n)
+	case errors.Is(err, kernel.ErrUnfused):
+		return l.lowerUnfused(n)
 	case family == ir.FamilyLoop:
 		return err
 	}
@@ -314,13 +314,13 @@ func (l *list) lower(n *ir.Node) error {
 	}
 	l.fallbacks = append(l.fallbacks, Fallback{strings.Join(names, " + "), family, err.Error()})
 	if family == ir.FamilyFused {
-		return l.apart(n)
+		return l.lowerUnfused(n)
 	}
 	return l.loops(n)
 }
 
-// apart makes a launch for each part of a chain.
-func (l *list) apart(n *ir.Node) error {
+// lowerUnfused makes a launch for each part of a chain.
+func (l *list) lowerUnfused(n *ir.Node) error {
 	for _, part := range n.Parts() {
 		if err := l.forward(part); err != nil { // what is between them, which the chain does not have in memory
 			return err
@@ -434,7 +434,7 @@ func (d *driver) emit() {
 			}
 			byText[w.text], as[p.spec] = w, w
 		}
-		w.fetches = w.fetches || p.ahead.bytes > 0
+		w.fetches = w.fetches || p.prefetch.bytes > 0
 	})
 	each(func(p *launch) {
 		spec := p.spec

@@ -41,8 +41,8 @@ func TestEntriesRunOverTheSameVariablesAndState(t *testing.T) {
 	initial := runtime.Bytes(filled(300, 5))
 	weights := codegen.NewWeights()
 	r, err := codegen.Generate([]codegen.Entry{
-		{Name: "run", Graph: run.Graph, Kept: []codegen.Kept{{Input: "w", Initial: initial}, {Input: "count"}}},
-		{Name: "step", Graph: step.Graph, Kept: []codegen.Kept{{Input: "w", Output: "next_w", Initial: initial}, {Input: "count", Output: "next_count"}}},
+		{Name: "run", Graph: run.Graph, States: []codegen.StateBinding{{Input: "w", Initial: initial}, {Input: "count"}}},
+		{Name: "step", Graph: step.Graph, States: []codegen.StateBinding{{Input: "w", Output: "next_w", Initial: initial}, {Input: "count", Output: "next_count"}}},
 	}, target.Default(), families.New(nil), weights)
 	require.NoError(t, err)
 	p := &runtime.Program{Format: runtime.FormatVersion, Model: "entries", Variants: []runtime.Variant{r.Variant}, Weights: weights.Bytes(),

@@ -75,7 +75,7 @@ func TestANewStateIsWrittenOverTheOldOneWhereNobodyReadsItAnyMore(t *testing.T) 
 		}, [][2][]string{{{"x", "h"}, {"y"}}, {{"y"}, {"arena+1"}}, {{"h+1"}, {"arena"}}, {{"arena"}, {"h"}}}, []int{1, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := generateEntries(t, NewWeights(), Entry{Name: "run", Graph: recurrent(t, c.body), Kept: []Kept{{Input: "h", Output: "next"}}})
+			r, err := generateEntries(t, NewWeights(), Entry{Name: "run", Graph: recurrent(t, c.body), States: []StateBinding{{Input: "h", Output: "next"}}})
 			require.NoError(t, err)
 			v := &r.Variant
 			require.Equal(t, c.want, touched(v, &v.Entries[0]))
@@ -107,8 +107,8 @@ func TestEntriesShareWhatTheProgramKeeps(t *testing.T) {
 	weights := NewWeights()
 	initial := make([]byte, 256)
 	r, err := generateEntries(t, weights,
-		Entry{Name: "run", Graph: build("y"), Kept: []Kept{{Input: "w", Initial: initial}, {Input: "s"}}},
-		Entry{Name: "step", Graph: build("next_w", "next_s"), Kept: []Kept{{Input: "w", Output: "next_w", Initial: initial}, {Input: "s", Output: "next_s"}}},
+		Entry{Name: "run", Graph: build("y"), States: []StateBinding{{Input: "w", Initial: initial}, {Input: "s"}}},
+		Entry{Name: "step", Graph: build("next_w", "next_s"), States: []StateBinding{{Input: "w", Output: "next_w", Initial: initial}, {Input: "s", Output: "next_s"}}},
 		Entry{Name: "idle", Graph: idle})
 	require.NoError(t, err)
 	v := &r.Variant
@@ -126,10 +126,10 @@ func TestEntriesShareWhatTheProgramKeeps(t *testing.T) {
 
 	for want, entries := range map[string][]Entry{
 		`entry step: input "w" is a buffer of kind state of 256 bytes, but in another entry of kind variable of 256 bytes: give them different names`: {
-			{Name: "run", Graph: build("y"), Kept: []Kept{{Input: "w", Initial: initial}}}, {Name: "step", Graph: build("z"), Kept: []Kept{{Input: "w"}}}},
-		`output "y" of 256 bytes cannot be the new value of "h", which is not an input of that size: give both the same type and shape`: {{Name: "run", Graph: build("y"), Kept: []Kept{{Input: "h", Output: "y"}}}},
+			{Name: "run", Graph: build("y"), States: []StateBinding{{Input: "w", Initial: initial}}}, {Name: "step", Graph: build("z"), States: []StateBinding{{Input: "w"}}}},
+		`output "y" of 256 bytes cannot be the new value of "h", which is not an input of that size: give both the same type and shape`: {{Name: "run", Graph: build("y"), States: []StateBinding{{Input: "h", Output: "y"}}}},
 		`entry step: output "y" is the new value of "w", but not in another entry: give them different names`: {
-			{Name: "run", Graph: build("y"), Kept: []Kept{{Input: "w"}}}, {Name: "step", Graph: build("y"), Kept: []Kept{{Input: "w", Output: "y"}}}},
+			{Name: "run", Graph: build("y"), States: []StateBinding{{Input: "w"}}}, {Name: "step", Graph: build("y"), States: []StateBinding{{Input: "w", Output: "y"}}}},
 	} {
 		_, err := generateEntries(t, NewWeights(), entries...)
 		require.EqualError(t, err, want)

@@ -47,8 +47,8 @@ func TestARefusedRegionWithSumsOfRowsBecomesTwoLoops(t *testing.T) {
 	requireReference(t, g, n, r, weights)
 }
 
-// TestARefusedChainBecomesTwoLaunches: what is between them then needs a place.
-func TestARefusedChainBecomesTwoLaunches(t *testing.T) {
+// TestFallback_RefusedFusionBecomesTwoLaunches: what is between them then needs a place.
+func TestFallback_RefusedFusionBecomesTwoLaunches(t *testing.T) {
 	g := kerneltest.NewGraph(t, "chain")
 	attrs := ir.Attrs{"kernel": []int{3, 3}, "strides": []int{1, 1}, "pads": []int{1, 1, 1, 1}, "dilations": []int{1, 1}, "layout": "NHWC"}
 	pool := func(read func(b *kerneltest.Region) *ir.Value) *ir.Node {

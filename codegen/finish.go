@@ -101,11 +101,11 @@ func (d *driver) finish() *Result {
 	}
 	d.number(v, lives)
 	for i := range d.lists {
-		d.plan(v, lives[i])
+		d.assignOffsets(v, lives[i])
 	}
 	for _, l := range d.lists {
 		l.repeat()
-		l.planAhead(v, livesOf(l.once()), cost.Of(d.target), l.fetch)
+		l.planPrefetch(v, livesOf(l.once()), cost.Of(d.target), l.fetch)
 	}
 	v.Target = d.target.Name
 	if d.module != nil {
@@ -138,7 +138,7 @@ func (l *list) entry() (runtime.Entry, []*cost.Work) {
 		launches[i], works[i] = p.resolve(), p.work
 		launches[i].Dependent = l.target.DependentLaunch && i > 0 && p.Copy == nil && l.pending[i-1].Copy == nil
 	}
-	return runtime.Entry{Name: l.name, Launches: launches, Repeats: l.more(), Fronts: l.fronts * l.repeats}, works
+	return runtime.Entry{Name: l.name, Launches: launches, Repeats: l.more(), Fronts: l.prefixRepeats * l.repeats}, works
 }
 
 // more is Entry.Repeats, which leaves out one.
@@ -192,17 +192,17 @@ func (d *driver) number(v *runtime.Variant, lives []map[*storage]life) {
 	}
 }
 
-// plan gives the arena buffers of one entry their offsets. Entries run one after the other, so the largest sizes the arena.
-func (d *driver) plan(v *runtime.Variant, lives map[*storage]life) {
-	var ranges []*planned
+// assignOffsets gives the arena buffers of one entry their offsets. Entries run one after the other, so the largest sizes the arena.
+func (d *driver) assignOffsets(v *runtime.Variant, lives map[*storage]life) {
+	var ranges []*arenaRange
 	var index []int
 	for _, s := range d.buffers.all {
 		if at, touched := lives[s]; touched && s.kind == runtime.ArenaBuffer && s.into == nil {
-			ranges = append(ranges, &planned{bytes: s.bytes, first: at.first, last: at.last})
+			ranges = append(ranges, &arenaRange{bytes: s.bytes, first: at.first, last: at.last})
 			index = append(index, s.index)
 		}
 	}
-	arena, live := planArena(ranges)
+	arena, live := packArena(ranges)
 	v.ArenaBytes, v.LiveBytes = max(v.ArenaBytes, arena), max(v.LiveBytes, live)
 	for i, r := range ranges {
 		v.Buffers[index[i]].Offset = r.offset
@@ -229,8 +229,8 @@ func (l *launch) resolve() runtime.Launch {
 		out.Params = append(out.Params, q)
 	}
 	out.ReadOnce = l.spec != nil && l.spec.Hints != nil && l.spec.Hints.ReadOnce
-	if l.fetches || l.Kernel == "" && l.ahead.bytes > 0 { // the latter is planned only
-		out.Params, out.Prefetch = l.ahead.params(out.Params, l.Grid)
+	if l.fetches || l.Kernel == "" && l.prefetch.bytes > 0 { // the latter is planned only
+		out.Params, out.Prefetch = l.prefetch.params(out.Params, l.Grid)
 	}
 	return out
 }

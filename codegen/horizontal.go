@@ -13,9 +13,9 @@ import (
 // smallBlocks is how many blocks a launch has at most that joins another one.
 const smallBlocks = 64
 
-// joinSmall makes small loops parts of other loops' launches: each of the nearest one in front, or else behind, with which, and with all launches between, it
+// fuseHorizontally makes small loops parts of other loops' launches: each of the nearest one in front, or else behind, with which, and with all launches between, it
 // shares nothing that either writes. A launch of its own would cost more than what it computes.
-func (l *list) joinSmall() {
+func (l *list) fuseHorizontally() {
 	for j := 0; j < len(l.pending); j++ {
 		if p := &l.pending[j]; !p.joins() || p.Grid[0] > smallBlocks {
 			continue
@@ -68,15 +68,15 @@ func ordered(a, b *launch) bool {
 func joined(a, b launch) launch {
 	out := a
 	out.joint = true
-	out.spec = Beside(a.spec, b.spec)
+	out.spec = FuseHorizontally(a.spec, b.spec)
 	out.Grid, out.work, out.Note = out.spec.Grid, out.spec.Work, out.spec.Note
 	out.params, out.reads, out.writes = slices.Concat(a.params, b.params), slices.Concat(a.reads, b.reads), slices.Concat(a.writes, b.writes)
 	return out
 }
 
-// Beside is a spec of two kernels in one: the first blocks of the grid run a, the others b. Neither depends on the other. A block has as many threads as the larger
+// FuseHorizontally is a spec of two kernels in one: the first blocks of the grid run a, the others b. Neither depends on the other. A block has as many threads as the larger
 // one, and those that a kernel does not know end at once, so b has no barriers unless it has as many as a.
-func Beside(a, b *kernel.Spec) *kernel.Spec {
+func FuseHorizontally(a, b *kernel.Spec) *kernel.Spec {
 	out := *a
 	blocks := a.Grid[0]
 	out.Grid[0] = blocks + b.Grid[0]

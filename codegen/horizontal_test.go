@@ -39,7 +39,7 @@ func TestSmallLoopsJoinOthers(t *testing.T) {
 
 	program := func(join bool) *runtime.Program {
 		weights := codegen.NewWeights()
-		r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph, Kept: []codegen.Kept{{Input: "state", Output: "next"}}, JoinSmall: join}}, target.Default(), families.New(nil), weights)
+		r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph, States: []codegen.StateBinding{{Input: "state", Output: "next"}}, HorizontalFusion: join}}, target.Default(), families.New(nil), weights)
 		require.NoError(t, err)
 		p := &runtime.Program{Format: runtime.FormatVersion, Model: "joined", Variants: []runtime.Variant{r.Variant}, Weights: weights.Bytes(), States: []runtime.State{{Input: "state", Output: "next"}}}
 		for _, v := range g.Inputs {

@@ -39,7 +39,7 @@ func TestThePlanOfLeastWeightIsMade(t *testing.T) {
 	}
 	made := func(sign float64) (bytes, least, most float64) {
 		var seen []float64
-		r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph, Weigh: func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 {
+		r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph, Objective: func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 {
 			require.Len(t, works, len(e.Launches))
 			require.NotEmpty(t, v.Buffers)
 			seen = append(seen, sign*ahead(e.Launches))

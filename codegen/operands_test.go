@@ -103,9 +103,9 @@ func TestNumbersAreParameters(t *testing.T) {
 	require.Equal(t, -1, l[0].Priority)
 }
 
-// TestWeightsAreFetchedAhead: launches that compute for a µs each ask for the weights of those behind them, 256 KB each, as far as DRAM delivers
+// TestPrefetch_WeightsAreFetched: launches that compute for a µs each ask for the weights of those behind them, 256 KB each, as far as DRAM delivers
 // them meanwhile; the last one has nobody behind it, and all share a kernel.
-func TestWeightsAreFetchedAhead(t *testing.T) {
+func TestPrefetch_WeightsAreFetched(t *testing.T) {
 	const count = 12
 	tg := target.Default()
 	us := tg.TFLOPS["f16"] * 1e6 / 2

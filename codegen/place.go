@@ -9,14 +9,14 @@ import (
 
 // storage is a buffer before it has an index.
 type storage struct {
-	name  string
-	kind  runtime.BufferKind
-	bytes int
-	slice int      // bytes of a port that each repetition of the launch list goes on by; 0: all use the same
-	front int      // bytes that each repetition of a front goes on by, within one of the launch list; 0: all use the same
-	data  []byte   // of a constant, and a variable's initial value
-	index int      // in Variant.Buffers, once it is there; -1 before
-	into  *storage // that has the same bytes: the state of which this is the new value
+	name         string
+	kind         runtime.BufferKind
+	bytes        int
+	slice        int      // bytes of a port that each repetition of the launch list goes on by; 0: all use the same
+	prefixStride int      // bytes that each repetition of a front goes on by, within one of the launch list; 0: all use the same
+	data         []byte   // of a constant, and a variable's initial value
+	index        int      // in Variant.Buffers, once it is there; -1 before
+	into         *storage // that has the same bytes: the state of which this is the new value
 }
 
 // buffers are those of all entries, in the order in which they were made.
@@ -40,7 +40,7 @@ func (s *storage) advance() int {
 }
 
 // joins reports whether slices of a front are joined there.
-func (s *storage) joins() bool { return s.kind == runtime.ArenaBuffer && s.front > 0 }
+func (s *storage) joins() bool { return s.kind == runtime.ArenaBuffer && s.prefixStride > 0 }
 
 // copyNeed is a view that aliasing cannot express: its bytes must be copied once src is computed.
 type copyNeed struct {
@@ -93,9 +93,9 @@ func (b *buffers) slices(side, name string, kind runtime.BufferKind, bytes, repe
 
 // placePorts places inputs and outputs, each output apart from the kept input whose new value it is.
 func (p *placer) placePorts(e Entry) (outputs []place, err error) {
-	kept := map[string]*Kept{} // by input and by output
-	for i, k := range e.Kept {
-		kept["input "+k.Input], kept["output "+k.Output] = &e.Kept[i], &e.Kept[i]
+	kept := map[string]*StateBinding{} // by input and by output
+	for i, k := range e.States {
+		kept["input "+k.Input], kept["output "+k.Output] = &e.States[i], &e.States[i]
 	}
 	for _, in := range e.Graph.Inputs {
 		if s := p.joined[in.Name]; s != nil {
@@ -138,7 +138,7 @@ func (p *placer) placePorts(e Entry) (outputs []place, err error) {
 }
 
 // next is where an entry leaves the new value of a kept input, or of a slice of it.
-func (p *placer) next(k Kept, bytes, repeats int) (*storage, error) {
+func (p *placer) next(k StateBinding, bytes, repeats int) (*storage, error) {
 	old := p.ports["input "+k.Input]
 	if old == nil || old.bytes != bytes*repeats {
 		return nil, fmt.Errorf("output %q of %d bytes cannot be the new value of %q, which is not an input of that size: give both the same type and shape", k.Output, bytes, k.Input)
@@ -346,7 +346,7 @@ func partsOf(v *ir.Value, outer map[*ir.Value]*ir.Value) []viewPart {
 // align is the alignment that a place guarantees, in every repetition.
 func (p place) align() int {
 	a := alignment
-	for p.offset%a != 0 || p.at.advance()%a != 0 || p.at.front%a != 0 {
+	for p.offset%a != 0 || p.at.advance()%a != 0 || p.at.prefixStride%a != 0 {
 		a /= 2
 	}
 	return a

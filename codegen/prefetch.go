@@ -11,10 +11,10 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Ahead says how kernels bring the weights of later launches into L2. Weights depend on no other launch, so they can come from DRAM while
+// Prefetch says how kernels bring the weights of later launches into L2. Weights depend on no other launch, so they can come from DRAM while
 // earlier launches compute; unlike loads before griddepcontrol.wait, a prefetch needs no room beside the launch in front. The zero value is the
 // default of the target.
-type Ahead struct {
+type Prefetch struct {
 	Off     bool
 	NoHints bool    // contractions do not read weights as evict-first, whatever the plan gains by it
 	Window  int     // bytes that may lie in L2 before a launch reads them; 0: the best of several, at most maxWindow
@@ -24,12 +24,12 @@ type Ahead struct {
 // With backlogs of 0, 1, 2, 4 and 8 µs policy takes 73.9, 67.7, 63.2, 58.8 and 58.8 µs with cold weights. A device that
 // ignores evict-first takes 354 µs for vision, and 289 for a program without the hint (predicted, 2026-11-24).
 const (
-	maxWindow  = 16 << 20
-	backlogUS  = 4.0      // of Ahead.Backlog
-	worthHints = 0.03     // of the launches' time
-	leastAhead = 16 << 10 // bytes that are worth a prefetch
-	lineBytes  = 128      // of L2
-	bulkBytes  = 16       // of which the size of a bulk prefetch is a multiple (PTX ISA 9.7.9.25, cp.async.bulk.prefetch)
+	maxWindow   = 16 << 20
+	backlogUS   = 4.0      // of Prefetch.Backlog
+	worthHints  = 0.03     // of the launches' time
+	minPrefetch = 16 << 10 // bytes that are worth a prefetch
+	lineBytes   = 128      // of L2
+	bulkBytes   = 16       // of which the size of a bulk prefetch is a multiple (PTX ISA 9.7.9.25, cp.async.bulk.prefetch)
 
 	maxSlice = ptx.MaxBulkPrefetch &^ (lineBytes - 1) // bytes of a block's slice
 )
@@ -77,22 +77,22 @@ func (l *list) streams(stream []weight, keeps int) []weight {
 	return out
 }
 
-// planAhead decides what each launch prefetches, and whether contractions read their weights as evict-first: where that is allowed, and makes the
+// planPrefetch decides what each launch prefetches, and whether contractions read their weights as evict-first: where that is allowed, and makes the
 // launches faster by more than worthHints, since what leaves first is not there in the next run.
-func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Machine, a Ahead) {
+func (l *list) planPrefetch(v *runtime.Variant, lives map[*storage]life, m *cost.Machine, a Prefetch) {
 	if a.Off || !m.DependentLaunch {
 		return
 	}
 	stream, keeps := l.stream(v, lives), m.KeptBytes()-v.ArenaBytes
-	p := &aheadPlan{stream: l.streams(stream, keeps), keeps: keeps, perUS: m.MemoryGBps * 1e3, prefetchRate: m.PrefetchRate, backlog: cmp.Or(a.Backlog, backlogUS)}
+	p := &prefetchPlanner{stream: l.streams(stream, keeps), keeps: keeps, perUS: m.MemoryGBps * 1e3, prefetchRate: m.PrefetchRate, backlog: cmp.Or(a.Backlog, backlogUS)}
 	for i := range l.pending {
 		p.computes = append(p.computes, l.pending[i].computes(m))
 		p.limits = append(p.limits, l.pending[i].prefetchLimit())
 	}
 	once := !a.NoHints && l.readOnce(stream, lives, m)
-	if l.weigh != nil {
+	if l.objective != nil {
 		p.once = once
-		l.weighAhead(v, p, a)
+		l.choosePrefetch(v, p, a)
 		return
 	}
 	chosen, us := p.best(a.Window)
@@ -108,17 +108,17 @@ func (l *list) planAhead(v *runtime.Variant, lives map[*storage]life, m *cost.Ma
 }
 
 // ask makes launches ask for what was chosen, and read weights once or not.
-func (l *list) ask(chosen []ahead, once bool) {
+func (l *list) ask(chosen []prefetch, once bool) {
 	for i := range l.pending {
-		l.pending[i].ahead = chosen[i]
+		l.pending[i].prefetch = chosen[i]
 		if spec := l.pending[i].spec; spec != nil && spec.Hints != nil {
 			spec.Hints.ReadOnce = once
 		}
 	}
 }
 
-// weighAhead chooses the plan of which Entry.Weigh says the least, among windows and backlogs.
-func (l *list) weighAhead(v *runtime.Variant, p *aheadPlan, a Ahead) {
+// choosePrefetch chooses the plan of which Entry.Objective says the least, among windows and backlogs.
+func (l *list) choosePrefetch(v *runtime.Variant, p *prefetchPlanner, a Prefetch) {
 	windows, backlogs := []int{a.Window}, []float64{a.Backlog}
 	if a.Window == 0 {
 		windows = nil
@@ -132,14 +132,14 @@ func (l *list) weighAhead(v *runtime.Variant, p *aheadPlan, a Ahead) {
 	for i := range l.pending {
 		p.others = append(p.others, l.pending[i].fetched(v))
 	}
-	var best []ahead
+	var best []prefetch
 	least := math.Inf(1)
 	for _, window := range slices.Compact(windows) {
 		for _, p.backlog = range backlogs {
 			chosen, _ := p.within(window)
 			l.ask(chosen, p.once)
 			e, works := l.entry()
-			if us := l.weigh(v, &e, works); us < least {
+			if us := l.objective(v, &e, works); us < least {
 				least, best = us, chosen
 			}
 		}
@@ -161,7 +161,7 @@ func (l *launch) fetched(v *runtime.Variant) (bytes int) {
 }
 
 // best plans for a window, or for 0 for that of several by which the launches take least time.
-func (p *aheadPlan) best(window int) (chosen []ahead, us float64) {
+func (p *prefetchPlanner) best(window int) (chosen []prefetch, us float64) {
 	windows := []int{window}
 	if window == 0 {
 		windows = nil
@@ -178,8 +178,8 @@ func (p *aheadPlan) best(window int) (chosen []ahead, us float64) {
 	return chosen, us
 }
 
-// aheadPlan is what a plan is made from.
-type aheadPlan struct {
+// prefetchPlanner is what a plan is made from.
+type prefetchPlanner struct {
 	stream []weight
 	once   bool    // what is read leaves L2 first
 	keeps  int     // bytes of weights that L2 keeps
@@ -197,8 +197,8 @@ type aheadPlan struct {
 // serves requests in their order. A launch asks for as much of the stream as the channel could bring while the launch runs, and a little more: a
 // backlog, which no load waits behind for long. Until a part is read, L2 must keep it: behind it come all weights that are read meanwhile, unless these leave first,
 // since reading touches them again, and all that is asked for meanwhile.
-func (p *aheadPlan) within(window int) (chosen []ahead, us float64) {
-	chosen = make([]ahead, len(p.computes))
+func (p *prefetchPlanner) within(window int) (chosen []prefetch, us float64) {
+	chosen = make([]prefetch, len(p.computes))
 	perUS := float64(p.perUS * p.prefetchRate) // of prefetches
 	var free float64                           // when the channel has served all requests
 	asked, needed, at := 0, 0, 0               // in the stream
@@ -224,7 +224,7 @@ func (p *aheadPlan) within(window int) (chosen []ahead, us float64) {
 			most = min(most, waiting[0].from+p.keeps)
 		}
 		bytes := min(int((end+p.backlog-max(free, us))*perUS), most-asked, p.limits[i])
-		if bytes >= leastAhead {
+		if bytes >= minPrefetch {
 			if chosen[i] = run(p.stream, asked, bytes); chosen[i].bytes > 0 {
 				asked += chosen[i].stream
 				waiting = append(waiting, struct{ end, from int }{asked, needed})
@@ -269,15 +269,15 @@ func (l *launch) computes(m *cost.Machine) float64 {
 	return m.Estimate(&w).US
 }
 
-// ahead is a range of the weights blob that a launch prefetches.
-type ahead struct {
+// prefetch is a range of the weights blob that a launch prefetches.
+type prefetch struct {
 	at     place // in a constant
 	bytes  int   // from there on, through the constants behind it
 	stream int   // of them, bytes of the stream
 }
 
 // run is the part of the stream from a position on, up to so many bytes, that lies in one piece in the blob.
-func run(stream []weight, from, bytes int) (r ahead) {
+func run(stream []weight, from, bytes int) (r prefetch) {
 	bytes &^= alignment - 1
 	i, _ := slices.BinarySearchFunc(stream, from+1, func(w weight, at int) int { return cmp.Compare(w.end, at) })
 	if i == len(stream) {
@@ -355,7 +355,7 @@ func emitFetch(k *ptx.Kernel, grid [3]int, pointer, slice, all ptx.Sym) {
 func sliceBytes(bytes, blocks int) int { return (bytes/blocks + lineBytes) &^ (lineBytes - 1) }
 
 // params adds the parameters that Fetching asks for, and says what they make the kernel prefetch.
-func (a *ahead) params(params []runtime.Param, grid [3]int) ([]runtime.Param, *runtime.Access) {
+func (a *prefetch) params(params []runtime.Param, grid [3]int) ([]runtime.Param, *runtime.Access) {
 	at := slices.IndexFunc(params, func(p runtime.Param) bool { return p.Buffer < 0 })
 	if at < 0 {
 		at = len(params)

@@ -51,15 +51,15 @@ func TestARunEndsWhereTheBlobHasAGap(t *testing.T) {
 }
 
 // planOf is a plan for launches of 10 µs each over a DRAM of 10 KB a µs.
-func planOf(once bool, keeps int, bytes ...int) *aheadPlan {
-	p := &aheadPlan{stream: streamOf(0, bytes...), once: once, keeps: keeps, perUS: 10 * kb, prefetchRate: 1}
+func planOf(once bool, keeps int, bytes ...int) *prefetchPlanner {
+	p := &prefetchPlanner{stream: streamOf(0, bytes...), once: once, keeps: keeps, perUS: 10 * kb, prefetchRate: 1}
 	for range bytes {
 		p.computes, p.limits = append(p.computes, 10), append(p.limits, 1<<30)
 	}
 	return p
 }
 
-func sizes(chosen []ahead) (out []int) {
+func sizes(chosen []prefetch) (out []int) {
 	for _, c := range chosen {
 		out = append(out, c.stream/kb)
 	}
@@ -110,11 +110,11 @@ func TestNoMoreIsAskedForThanL2Keeps(t *testing.T) {
 	require.Equal(t, []int{100, 100, 0, 0, 100, 100, 100, 0}, sizes(chosen))
 }
 
-// TestWeightsBehindAFrontAreReadBehindItsRepetitions: a front of one launch runs three times in front of each of two repetitions of the rest, which reads
+// TestPrefetch_ReadsWeightsAfterThePrefix: a front of one launch runs three times in front of each of two repetitions of the rest, which reads
 // its own weights. What the front's slices are joined in lives from the first launch on.
-func TestWeightsBehindAFrontAreReadBehindItsRepetitions(t *testing.T) {
+func TestPrefetch_ReadsWeightsAfterThePrefix(t *testing.T) {
 	of := func(i int, kind runtime.BufferKind, front int) *storage {
-		return &storage{index: i, kind: kind, bytes: 1 << 20, front: front}
+		return &storage{index: i, kind: kind, bytes: 1 << 20, prefixStride: front}
 	}
 	first, second, slice, join := of(0, runtime.ConstantBuffer, 0), of(1, runtime.ConstantBuffer, 0), of(2, runtime.ArenaBuffer, 0), of(3, runtime.ArenaBuffer, 300)
 	reads := func(s ...*storage) (spans []span) {
@@ -123,7 +123,7 @@ func TestWeightsBehindAFrontAreReadBehindItsRepetitions(t *testing.T) {
 		}
 		return spans
 	}
-	l := &list{repeats: 2, front: 2, fronts: 3, pending: []launch{{reads: reads(first), writes: reads(slice)}, {reads: reads(slice), writes: reads(join)}, {reads: reads(join, second)}}}
+	l := &list{repeats: 2, prefixLaunches: 2, prefixRepeats: 3, pending: []launch{{reads: reads(first), writes: reads(slice)}, {reads: reads(slice), writes: reads(join)}, {reads: reads(join, second)}}}
 	require.Equal(t, life{0, 2}, livesOf(l.pending)[join])
 	require.Equal(t, life{0, 1}, livesOf(l.pending)[slice])
 	l.repeat()
@@ -142,7 +142,7 @@ func TestWeightsBehindAFrontAreReadBehindItsRepetitions(t *testing.T) {
 func TestPrefetch_SlicesFitOneInstruction(t *testing.T) {
 	for _, blocks := range []int{1, 2, 7, 48, 1000} {
 		l := &launch{spec: &kernel.Spec{Grid: [3]int{blocks, 1, 1}}}
-		for _, bytes := range []int{bulkBytes, leastAhead, 1 << 20, l.prefetchLimit() - 1, l.prefetchLimit()} {
+		for _, bytes := range []int{bulkBytes, minPrefetch, 1 << 20, l.prefetchLimit() - 1, l.prefetchLimit()} {
 			bytes = min(bytes, l.prefetchLimit())
 			slice := sliceBytes(bytes, blocks)
 			require.LessOrEqual(t, slice, ptx.MaxBulkPrefetch, "%d bytes by %d blocks", bytes, blocks)

@@ -8,11 +8,11 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Front computes inputs of an entry's graph in smaller micro-batches: where first layers have much larger values than
+// BatchPrefix computes inputs of an entry's graph in smaller micro-batches: where first layers have much larger values than
 // later ones, L2 keeps those of few samples only, while later ones fill the device with many. Micro-batches of one
 // size take 8 to 16 % longer a frame for driver monitoring at batches of 8 to 64, 9 to 19 % for vision, and as long
 // for policy, which uses none (fp16, sm_121, predicted, 2026-11-29).
-type Front struct {
+type BatchPrefix struct {
 	Graph   *ir.Graph // of Regions; its outputs are called as the inputs that they are slices of, and its inputs as those of the entry
 	Repeats int       // of the front, in front of each repetition of the entry's graph: each on the next slice of everything
 }
@@ -38,10 +38,10 @@ func SlicesOf(slice, whole ir.Type, repeats int) (pieces int, err error) {
 	return pieces, nil
 }
 
-// lowerFront makes the launches of the entry's front, once.
-func (l *list) lowerFront(e Entry) error {
-	f := e.Front
-	for _, k := range e.Kept {
+// lowerPrefix makes the launches of the entry's front, once.
+func (l *list) lowerPrefix(e Entry) error {
+	f := e.Prefix
+	for _, k := range e.States {
 		if slices.ContainsFunc(f.Graph.Inputs, func(v *ir.Value) bool { return v.Name == k.Input }) {
 			return fmt.Errorf("it reads %q, which later launches may change: leave what is kept to the entry's graph", k.Input)
 		}
@@ -52,7 +52,7 @@ func (l *list) lowerFront(e Entry) error {
 		if err != nil {
 			return err
 		}
-		s.front = in.Type.Bytes()
+		s.prefixStride = in.Type.Bytes()
 		p.places[in] = place{s, 0}
 	}
 	var outputs []place
@@ -68,7 +68,7 @@ func (l *list) lowerFront(e Entry) error {
 			return fmt.Errorf("%q: %w", out.Name, err)
 		}
 		join, bytes := p.storage(out.Name, runtime.ArenaBuffer, whole.Bytes()), out.Type.Bytes()/pieces
-		join.front = bytes
+		join.prefixStride = bytes
 		p.joined[out.Name] = join
 		own := place{join, 0}
 		if pieces > 1 {
@@ -89,13 +89,13 @@ func (l *list) lowerFront(e Entry) error {
 	for _, c := range copies {
 		l.emitCopy(c)
 	}
-	l.front, l.fronts = len(l.pending), f.Repeats
+	l.prefixLaunches, l.prefixRepeats = len(l.pending), f.Repeats
 	return nil
 }
 
 // shifted are launches of one repetition, on the slices of another one: of the list, and within that of its front.
-func shifted(list []launch, repetition, front int) (out []launch) {
-	by := func(s *storage) int { return repetition*s.advance() + front*s.front }
+func shifted(list []launch, repetition, prefix int) (out []launch) {
+	by := func(s *storage) int { return repetition*s.advance() + prefix*s.prefixStride }
 	for _, p := range list {
 		p.params, p.reads, p.writes = slices.Clone(p.params), slices.Clone(p.reads), slices.Clone(p.writes)
 		for i, q := range p.params {
@@ -115,11 +115,11 @@ func shifted(list []launch, repetition, front int) (out []launch) {
 
 // repeat makes the repetitions of the launches, each on the next slices. They reuse the arena, so hazards keep them apart.
 func (l *list) repeat() {
-	front, rest := l.pending[:l.front], l.pending[l.front:]
+	prefix, rest := l.pending[:l.prefixLaunches], l.pending[l.prefixLaunches:]
 	var all []launch
 	for r := range l.repeats {
-		for f := range l.fronts {
-			all = append(all, shifted(front, r, f)...)
+		for f := range l.prefixRepeats {
+			all = append(all, shifted(prefix, r, f)...)
 		}
 		all = append(all, shifted(rest, r, 0)...)
 	}

@@ -18,7 +18,7 @@ import (
 
 // fronted is an entry over rows: a front computes twice = [1 + k; 2 + k]·x + bias for some rows,
 // stacked [2, rows, columns], or apart as [rows, columns] of one factor; the rest y = twice + x, sum = Σ over the stack, and count += x.
-func fronted(t *testing.T, rows, columns, fronts, repeats int, stacked bool) codegen.Entry {
+func fronted(t *testing.T, rows, columns, fronts, repeats int, batched bool) codegen.Entry {
 	region := func(g *kerneltest.Graph, out, op string, attrs ir.Attrs, in ...*ir.Value) *ir.Value {
 		r := g.Region(ir.FamilyLoop)
 		args := make([]*ir.Value, len(in))
@@ -30,7 +30,7 @@ func fronted(t *testing.T, rows, columns, fronts, repeats int, stacked bool) cod
 		return v
 	}
 	shape := func(rows int) []int {
-		if stacked {
+		if batched {
 			return []int{2, rows, columns}
 		}
 		return []int{rows, columns}
@@ -40,7 +40,7 @@ func fronted(t *testing.T, rows, columns, fronts, repeats int, stacked bool) cod
 		factors[i] = float64(1 + i)
 	}
 	typ := ir.T(ir.Float32, 2, 1, columns)
-	if !stacked {
+	if !batched {
 		typ, factors = ir.T(ir.Float32, columns), factors[:columns]
 	}
 	f := kerneltest.NewGraph(t, "front")
@@ -53,21 +53,21 @@ func fronted(t *testing.T, rows, columns, fronts, repeats int, stacked bool) cod
 	x, count := g.AddInput("x", ir.T(ir.Float32, rows*fronts, columns)), g.AddInput("count", ir.T(ir.Float32, rows*fronts, columns))
 	twice := g.AddInput("twice", ir.T(ir.Float32, shape(rows*fronts)...))
 	y := region(g, "y", "Add", nil, twice, x)
-	if stacked {
+	if batched {
 		y = region(g, "y", "ReduceSum", ir.Attrs{"axes": []int{0}, "keepdims": false}, region(g, "both", "Add", nil, twice, x))
 	}
 	g.Outputs = []*ir.Value{y, region(g, "next_count", "Add", nil, count, x)}
-	return codegen.Entry{Name: "run", Graph: g.Graph, Repeats: repeats, Front: &codegen.Front{Graph: f.Graph, Repeats: fronts},
-		Kept: []codegen.Kept{{Input: "count", Output: "next_count"}}}
+	return codegen.Entry{Name: "run", Graph: g.Graph, Repeats: repeats, Prefix: &codegen.BatchPrefix{Graph: f.Graph, Repeats: fronts},
+		States: []codegen.StateBinding{{Input: "count", Output: "next_count"}}}
 }
 
-// TestAFrontComputesEverySlice, of a list that is repeated and of one that is not, and of values in one piece and in two. All checks of the CPU device
+// TestBatchPrefix_ComputesEverySlice, of a list that is repeated and of one that is not, and of values in one piece and in two. All checks of the CPU device
 // are on.
-func TestAFrontComputesEverySlice(t *testing.T) {
+func TestBatchPrefix_ComputesEverySlice(t *testing.T) {
 	const rows, columns, fronts = 3, 75, 4
-	for _, stacked := range []bool{false, true} {
+	for _, batched := range []bool{false, true} {
 		for _, repeats := range []int{1, 2} {
-			e := fronted(t, rows, columns, fronts, repeats, stacked)
+			e := fronted(t, rows, columns, fronts, repeats, batched)
 			weights := codegen.NewWeights()
 			r, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), weights)
 			require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestAFrontComputesEverySlice(t *testing.T) {
 				}
 			}
 			want := 0
-			if stacked {
+			if batched {
 				want = 2 * fronts * repeats
 			}
 			require.Equal(t, want, copies, "a copy for each piece")
@@ -106,7 +106,7 @@ func TestAFrontComputesEverySlice(t *testing.T) {
 				require.NoError(t, s.Run(t.Context()))
 				for i := range x {
 					want := float32(1+i%columns)*x[i] + 1 + x[i]
-					if stacked {
+					if batched {
 						want += float32(1+columns+i%columns)*x[i] + 1 + x[i]
 					}
 					require.Equal(t, want, runtime.View[float32](s.Output("y"))[i], "y %d", i)
@@ -115,7 +115,7 @@ func TestAFrontComputesEverySlice(t *testing.T) {
 				}
 			}
 
-			planned, err := codegen.Plan([]codegen.Entry{e}, target.Default(), families.New(nil))
+			planned, err := codegen.PlanLaunches([]codegen.Entry{e}, target.Default(), families.New(nil))
 			require.NoError(t, err)
 			require.Equal(t, r.Variant.Buffers, planned.Variant.Buffers)
 			for i, l := range planned.Variant.Entries[0].Launches {
@@ -126,12 +126,12 @@ func TestAFrontComputesEverySlice(t *testing.T) {
 	}
 }
 
-// TestAFrontReadsAndWritesAsIfAlone: its kernels, emitted after those of the rest were planned, have the alignment of their own values.
-func TestAFrontReadsAndWritesAsIfAlone(t *testing.T) {
+// TestBatchPrefix_ReadsAndWritesAsIfAlone: its kernels, emitted after those of the rest were planned, have the alignment of their own values.
+func TestBatchPrefix_ReadsAndWritesAsIfAlone(t *testing.T) {
 	e := fronted(t, 64, 256, 2, 1, true)
 	r, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), codegen.NewWeights())
 	require.NoError(t, err)
-	alone, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: e.Front.Graph}}, target.Default(), families.New(nil), codegen.NewWeights())
+	alone, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: e.Prefix.Graph}}, target.Default(), families.New(nil), codegen.NewWeights())
 	require.NoError(t, err)
 	wide := 0
 	for i, l := range alone.Variant.Entries[0].Launches {
@@ -164,13 +164,13 @@ func TestFrontsThatCannotBe(t *testing.T) {
 		return err
 	}
 	e := fronted(t, 3, 75, 4, 1, true)
-	e.Front.Graph.Inputs[0].Name = "count"
+	e.Prefix.Graph.Inputs[0].Name = "count"
 	require.EqualError(t, generate(e), `front: it reads "count", which later launches may change: leave what is kept to the entry's graph`)
 	e = fronted(t, 3, 75, 4, 1, true)
-	e.Front.Repeats = 3
+	e.Prefix.Repeats = 3
 	require.EqualError(t, generate(e), `front: "twice": f32[2,3,75] is not one of 3 slices of f32[2,12,75]`)
 	e = fronted(t, 3, 75, 4, 1, true)
-	e.Front.Graph.Outputs[0].Name = "thrice"
+	e.Prefix.Graph.Outputs[0].Name = "thrice"
 	require.EqualError(t, generate(e), `front: the entry's graph has no input "thrice"`)
 	for _, types := range [][2]ir.Type{{ir.T(ir.Float32, 2, 75), ir.T(ir.Float32, 2, 12, 75)}, {ir.T(ir.Float32, 12), ir.T(ir.Float32, 12)}, {ir.T(ir.Float16, 3), ir.T(ir.Float32, 12)}, {ir.T(ir.Float32, 3, 5), ir.T(ir.Float32, 12, 20)}} {
 		_, err := codegen.SlicesOf(types[0], types[1], 4)

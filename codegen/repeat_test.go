@@ -40,7 +40,7 @@ func repeating(t *testing.T, repeats int) codegen.Entry {
 	late := of("Sub", "late", y, last)
 	g.Outputs = []*ir.Value{y, late, of("Add", "next_count", count, x), next}
 	return codegen.Entry{Name: "run", Graph: g.Graph, Repeats: repeats,
-		Kept: []codegen.Kept{{Input: "count", Output: "next_count"}, {Input: "last", Output: "next_last"}}}
+		States: []codegen.StateBinding{{Input: "count", Output: "next_count"}, {Input: "last", Output: "next_last"}}}
 }
 
 // TestARepeatedListComputesEverySlice, with states, of which each repetition changes its own slice. All checks of the CPU device are on.
@@ -94,7 +94,7 @@ func TestARepeatedListComputesEverySlice(t *testing.T) {
 // TestAVariableHasNoSlices: all samples share it.
 func TestAVariableHasNoSlices(t *testing.T) {
 	e := repeating(t, 2)
-	e.Kept[0].Initial = make([]byte, 2*300)
+	e.States[0].Initial = make([]byte, 2*300)
 	_, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), codegen.NewWeights())
 	require.EqualError(t, err, `input "count" is a variable, which all samples share, so no repetition has a slice of it: compile the whole batch as one`)
 }
@@ -103,7 +103,7 @@ func TestAVariableHasNoSlices(t *testing.T) {
 func TestAPlanIsTheProgram(t *testing.T) {
 	r, err := codegen.Generate([]codegen.Entry{repeating(t, 2)}, target.Default(), families.New(nil), codegen.NewWeights())
 	require.NoError(t, err)
-	planned, err := codegen.Plan([]codegen.Entry{repeating(t, 2)}, target.Default(), families.New(nil))
+	planned, err := codegen.PlanLaunches([]codegen.Entry{repeating(t, 2)}, target.Default(), families.New(nil))
 	require.NoError(t, err)
 	require.Equal(t, r.Variant.ArenaBytes, planned.Variant.ArenaBytes)
 	require.Equal(t, r.Variant.Buffers, planned.Variant.Buffers)

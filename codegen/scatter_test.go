@@ -51,7 +51,7 @@ func TestScatter_WritesItsUpdatesOverAKeptValue(t *testing.T) {
 			sum.Name, next.Name = "sum", "next"
 			g.Outputs = []*ir.Value{sum, next}
 			w := codegen.NewWeights()
-			entry := codegen.Entry{Name: "run", Graph: g.Graph, Kept: []codegen.Kept{{Input: "ring", Output: "next"}}}
+			entry := codegen.Entry{Name: "run", Graph: g.Graph, States: []codegen.StateBinding{{Input: "ring", Output: "next"}}}
 			out, err := codegen.Generate([]codegen.Entry{entry}, target.Default(), families.New(nil), w)
 			require.NoError(t, err)
 			list := out.Variant.Entries[0].Launches

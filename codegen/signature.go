@@ -9,10 +9,10 @@ import (
 
 // Signature names an entry's launches for those who choose their schedules as a whole.
 func (e *Entry) Signature() string {
-	if e.Front == nil {
+	if e.Prefix == nil {
 		return Signature(e.Graph)
 	}
-	return fmt.Sprintf("%s behind %d of %s", Signature(e.Graph), e.Front.Repeats, Signature(e.Front.Graph))
+	return fmt.Sprintf("%s behind %d of %s", Signature(e.Graph), e.Prefix.Repeats, Signature(e.Prefix.Graph))
 }
 
 // Signature names a graph of regions for those who choose its schedules as a whole: whatever has it has the same launches.

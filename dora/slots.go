@@ -81,7 +81,7 @@ func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options
 		if err := e.build(g); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", m.File.Path, e.name, err)
 		}
-		kept := []codegen.Kept{{Input: runtime.AdapterState}, {Input: runtime.AdapterGains}}
+		kept := []codegen.StateBinding{{Input: runtime.AdapterState}, {Input: runtime.AdapterGains}}
 		if e.name == EntryRun {
 			kept = append(kept, compile.States(g)...)
 		} else {

@@ -190,7 +190,7 @@ func (opt *StepOptions) defaults() {
 // entry builds the graphs of an entry: the model with what is differentiated, and behind it the update, in f32, and what
 // follows from the updated adapter.
 func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, error) {
-	e := compile.Entry{Name: name, Kept: []codegen.Kept{{Input: keptAdapter, Initial: s.trained.bytes()}}}
+	e := compile.Entry{Name: name, Kept: []codegen.StateBinding{{Input: keptAdapter, Initial: s.trained.bytes()}}}
 	switch name {
 	case EntryPrepare:
 		return e, s.prepare(m, &e, keptAdapter, opt)
@@ -321,9 +321,9 @@ func (s *Step) keepPrepared(e *compile.Entry, next bool) {
 		if v.size == 0 {
 			continue
 		}
-		i := slices.IndexFunc(e.Kept, func(k codegen.Kept) bool { return k.Input == v.name })
+		i := slices.IndexFunc(e.Kept, func(k codegen.StateBinding) bool { return k.Input == v.name })
 		if i < 0 {
-			i, e.Kept = len(e.Kept), append(e.Kept, codegen.Kept{Input: v.name})
+			i, e.Kept = len(e.Kept), append(e.Kept, codegen.StateBinding{Input: v.name})
 		}
 		if next {
 			e.Kept[i].Output = "next:" + v.name
@@ -350,7 +350,7 @@ func (u *update) output(name string, v *ir.Value) {
 
 // keep says what is kept of an input, and its new value if it has one. Initial nil: it begins with zeros.
 func (u *update) keep(input string, initial []byte, next *ir.Value) {
-	k := codegen.Kept{Input: input, Initial: initial}
+	k := codegen.StateBinding{Input: input, Initial: initial}
 	if next != nil {
 		k.Output = "next:" + input
 		u.output(k.Output, next)

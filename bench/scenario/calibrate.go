@@ -37,7 +37,7 @@ func (d *design) network() (g *ir.Graph, in string) {
 }
 
 // learned is what the network keeps from step to step.
-func (d *design) learned() []codegen.Kept {
+func (d *design) learned() []codegen.StateBinding {
 	if d.models != nil {
 		return d.models.kept()
 	}

@@ -217,10 +217,10 @@ func (l *loaded) loops() int {
 }
 
 // kept is what models keep: as they say themselves, and pictures of some steps ago.
-func (l *loaded) kept() []codegen.Kept {
+func (l *loaded) kept() []codegen.StateBinding {
 	kept := compile.States(l.batch)
 	if old := l.input(openpilot.OldPlanes); old != nil {
-		kept = append(kept, codegen.Kept{Input: old.Name, Output: openpilot.Planes, Delay: max(1, old.Delay)})
+		kept = append(kept, codegen.StateBinding{Input: old.Name, Output: openpilot.Planes, Delay: max(1, old.Delay)})
 	}
 	return kept
 }
@@ -233,8 +233,8 @@ func (d *design) modelled() (e compile.Entry, err error) {
 		return e, fmt.Errorf("step of %d loops: commands: %w", d.loops, err)
 	}
 	parts := []compile.Part{d.part(), {Graph: command, Precision: precision.FP32}}
-	return d.around(parts, l.kept(), codegen.Kept{Input: keptCurvature, Output: "next:" + keptCurvature},
-		codegen.Kept{Input: keptAccel, Output: "next:" + keptAccel})
+	return d.around(parts, l.kept(), codegen.StateBinding{Input: keptCurvature, Output: "next:" + keptCurvature},
+		codegen.StateBinding{Input: keptAccel, Output: "next:" + keptAccel})
 }
 
 // command is the part of a step that makes commands of what models say, as modeld's rule of their release does

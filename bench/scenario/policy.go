@@ -232,7 +232,7 @@ func (p *Policy) mismatch(format string, args ...any) error {
 }
 
 // kept is what a policy keeps from step to step.
-func (n *network) kept() []codegen.Kept { return compile.States(n.graph) }
+func (n *network) kept() []codegen.StateBinding { return compile.States(n.graph) }
 
 // states adds the sizes of what a policy keeps.
 func (n *network) states(sizes map[string]int) {

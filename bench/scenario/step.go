@@ -91,7 +91,7 @@ func (d *design) tableShapes() map[string][]int {
 
 // graph is the step of so many loops: what is seen, what the controller makes of it, what follows. Without a controller
 // it is one of two halves: observe or advance.
-func (d *design) graph(half string) (*ir.Graph, []codegen.Kept, error) {
+func (d *design) graph(half string) (*ir.Graph, []codegen.StateBinding, error) {
 	s := &stepGraph{design: d, half: half, g: ir.NewGraph(cmp.Or(half, "run")), inputs: map[string]*ir.Value{}}
 	s.world = &world{state: map[string]num{}, tables: map[string]*ir.Value{}, view: d.view}
 	s.declare()
@@ -119,7 +119,7 @@ type stepGraph struct {
 	*world
 	half   string // "": the whole step
 	g      *ir.Graph
-	kept   []codegen.Kept
+	kept   []codegen.StateBinding
 	inputs map[string]*ir.Value
 	names  []string // of tables
 
@@ -135,7 +135,7 @@ func (s *stepGraph) declare() {
 		s.world.roads = g.AddInput(inputRoads, ir.T(d.float, d.loops, d.knots, len(roadColumns)))
 	}
 	keep := func(name string, t ir.Type) *ir.Value {
-		s.kept = append(s.kept, codegen.Kept{Input: name})
+		s.kept = append(s.kept, codegen.StateBinding{Input: name})
 		return g.AddInput(name, t)
 	}
 	for _, name := range d.numbers() {
@@ -260,7 +260,7 @@ func (s *stepGraph) drive(before map[string]num) {
 func (s *stepGraph) keepAll(before map[string]num, old map[string]*ir.Value) {
 	next := func(input string, v, was *ir.Value) {
 		if v != was {
-			i := slices.IndexFunc(s.kept, func(k codegen.Kept) bool { return k.Input == input })
+			i := slices.IndexFunc(s.kept, func(k codegen.StateBinding) bool { return k.Input == input })
 			s.kept[i].Output = "next:" + input
 			s.out(v, s.kept[i].Output)
 		}
@@ -350,7 +350,7 @@ func (d *design) whole(opt *compile.Options) (compile.Entry, error) {
 }
 
 // around is the step with parts between its halves. They keep own, and more, which may be what a half keeps too.
-func (d *design) around(parts []compile.Part, own []codegen.Kept, more ...codegen.Kept) (compile.Entry, error) {
+func (d *design) around(parts []compile.Part, own []codegen.StateBinding, more ...codegen.StateBinding) (compile.Entry, error) {
 	e := compile.Entry{Name: "run"}
 	watch, kept, err := d.graph(entryObserve)
 	if err != nil {
@@ -362,7 +362,7 @@ func (d *design) around(parts []compile.Part, own []codegen.Kept, more ...codege
 	}
 	e.Kept = append(slices.Clone(own), kept...)
 	for _, k := range append(next, more...) {
-		i := slices.IndexFunc(e.Kept, func(o codegen.Kept) bool { return o.Input == k.Input })
+		i := slices.IndexFunc(e.Kept, func(o codegen.StateBinding) bool { return o.Input == k.Input })
 		switch {
 		case i < 0:
 			e.Kept = append(e.Kept, k)

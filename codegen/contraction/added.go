@@ -103,8 +103,8 @@ func (s Schedule) factorsBase(p *problem) int {
 // addedBase is where the second product's tiles lie in shared memory, behind the stages and what is staged for stores.
 func (s Schedule) addedBase(p *problem) int { return max(s.Stages*s.stageBytes(p), s.stagingBytes()) }
 
-// planAdded says how the second product's operands are read.
-func (pl *plan) planAdded(p *problem) {
+// loadAdded says how the second product's operands are read.
+func (pl *plan) loadAdded(p *problem) {
 	d, elem := p.added, bytesFor(p.num.mul, 1)
 	pl.addedA, pl.addedB = pl.Input(d.a.value), pl.Input(d.b.value)
 	a := tileLoad{op: &d.a, fixed: d.a.row, extent: p.m, advance: d.a.col, k: d.k, elem: elem, swizzle: true}
@@ -158,7 +158,7 @@ func (g *gen) scaled(x, factors []ptx.Reg) []ptx.Reg {
 	d := g.p.num.mul.String()
 	out := make([]ptx.Reg, len(x))
 	for i, r := range x {
-		v := g.widenPair(r, g.p.num.mul)
+		v := g.promotePair(r, g.p.num.mul)
 		for j := range v {
 			g.I("mul.rn.f32", v[j], v[j], factors[i/2*2+j])
 		}

@@ -31,7 +31,7 @@ func (c adaptedCase) region(b *kerneltest.Region) *ir.Node {
 	if c.members > 0 {
 		b.Members(c.members)
 	}
-	stacked := c.members > 0
+	batched := c.members > 0
 	oriented := func(k, n int, trans bool) ir.Type {
 		if trans {
 			k, n = n, k
@@ -39,9 +39,9 @@ func (c adaptedCase) region(b *kerneltest.Region) *ir.Node {
 		return ir.T(c.dtype, k, n)
 	}
 	x := b.Cast(b.Input(ir.T(c.dtype, 1, c.m, c.k), 1, false, false), f32)
-	w := b.Cast(b.Input(oriented(c.k, c.n, c.transB), 0.1, true, stacked), f32)
-	u := b.Cast(b.Input(ir.T(c.dtype, 1, c.m, c.r), 1, false, stacked), f32)
-	d := b.Cast(b.Input(oriented(c.r, c.n, c.transD), 1, false, stacked), f32)
+	w := b.Cast(b.Input(oriented(c.k, c.n, c.transB), 0.1, true, batched), f32)
+	u := b.Cast(b.Input(ir.T(c.dtype, 1, c.m, c.r), 1, false, batched), f32)
+	d := b.Cast(b.Input(oriented(c.r, c.n, c.transD), 1, false, batched), f32)
 	in := []*ir.Value{x, w, u, d}
 	if c.factors {
 		// Powers of two: products with them are exact in 16 bits.

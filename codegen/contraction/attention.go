@@ -245,7 +245,7 @@ func (g *gen) maskAt(t, row num) ptx.Reg {
 	h := g.Reg(ptx.B16)
 	g.I("mov.b16", h, ptx.Imm(0))
 	g.If(inside, "ld.global.b16", h, ptx.At(at, 0))
-	g.widen(f, h, m.dtype)
+	g.promote(f, h, m.dtype)
 	return f
 }
 

@@ -56,7 +56,7 @@ func (c *attnMMA) begin(g *gen, at *attnPlan, q num) {
 }
 
 func (c *attnMMA) compute(g *gen, at *attnPlan, kAt, vAt, first num) {
-	from := g.behind(g.add(g.smem, kAt), c.k)
+	from := g.addressesFrom(g.add(g.smem, kAt), c.k)
 	var scores [][]ptx.Reg
 	for j := 0; j < at.BK/16; j++ {
 		s := [][]ptx.Reg{g.RegVec(ptx.F32, 4), g.RegVec(ptx.F32, 4)}
@@ -111,7 +111,7 @@ func (c *attnMMA) compute(g *gen, at *attnPlan, kAt, vAt, first num) {
 			g.I("add.rn.f32", c.sum[v/2], c.sum[v/2], x)
 		}
 	}
-	from = g.behind(g.add(g.smem, vAt), c.v)
+	from = g.addressesFrom(g.add(g.smem, vAt), c.v)
 	for k := 0; k < at.BK/16; k++ {
 		a := g.RegVec(ptx.B32, 4)
 		for i, s := range scores[2*k : 2*k+2] {
@@ -143,8 +143,8 @@ func (c *attnMMA) results(g *gen, at *attnPlan, to func(row, col num) func(rows,
 	}
 }
 
-// behind are addresses at distances from a place in shared memory.
-func (g *gen) behind(base num, distances []num) []ptx.Reg {
+// addressesFrom are addresses at distances from a place in shared memory.
+func (g *gen) addressesFrom(base num, distances []num) []ptx.Reg {
 	var at []ptx.Reg
 	for _, d := range distances {
 		at = append(at, g.register(g.add(base, d)))

@@ -203,12 +203,12 @@ func (a *attended) Parse(text string) (kernel.Choice, error) {
 	return kernel.Choice{}, err
 }
 
-// Plans implements kernel.Kernel.
-func (a *attended) Plans(own kernel.Choice) (plans []kernel.Plan, err error) {
+// Candidates implements kernel.Kernel.
+func (a *attended) Candidates(own kernel.Choice) (plans []kernel.Candidate, err error) {
 	list, err := a.all()
 	m := cost.Of(a.ctx.Target)
 	for _, at := range list {
-		plans = append(plans, kernel.Plan{Schedule: at.String(), At: at.coordinates(), US: m.Estimate(at.work(a.p, a.plan, m)).US})
+		plans = append(plans, kernel.Candidate{Schedule: at.String(), At: at.coordinates(), US: m.Estimate(at.work(a.p, a.plan, m)).US})
 	}
 	if err == nil {
 		plans = kernel.Within(plans, own.Schedule.(*attnPlan).coordinates())

@@ -15,29 +15,29 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// inner is a product whose results stay in a block, which needs them for something else: of rows that lie in shared memory by a chunk of the
+// blockProduct is a product whose results stay in a block, which needs them for something else: of rows that lie in shared memory by a chunk of the
 // columns of constant weights. Threads apply what follows the product to the sums in their registers, and hand the results on as they are
 // stored, a few neighbouring columns of a row at a time.
 //
 // The rows lie as a copied tile of A does, a tile of so many rows for every chunk of K, one behind the other; the weights of a chunk of
 // columns lie packed, chunk of K behind chunk of K. Its schedule says how many rows (BM), columns (BN) and K (BK) these have, and how the
 // block's warps share them.
-type inner struct {
+type blockProduct struct {
 	p    *problem // in normal form; its own producer, if it has one, computes the rows
 	pl   *plan
-	to   ir.DType // type of the results in shared memory
-	held held     // constants that a stage has
+	to   ir.DType         // type of the results in shared memory
+	held channelConstants // constants that a stage has
 }
 
-// newInner is the product of a region whose results are wanted in some type, no narrower than that of its output. Regions in front of it may
+// newBlockProduct is the product of a region whose results are wanted in some type, no narrower than that of its output. Regions in front of it may
 // be what computes its rows.
-func newInner(front []*ir.Node, region *ir.Node, t *target.Target, to ir.DType) (*inner, error) {
-	p, err := behindParts(front, region, t)
+func newBlockProduct(producers []*ir.Node, region *ir.Node, t *target.Target, to ir.DType) (*blockProduct, error) {
+	p, err := normaliseWithProducers(producers, region, t)
 	if err != nil {
 		return nil, err
 	}
-	if p.producer != nil && !p.traits.ahead {
-		return nil, fmt.Errorf("%s in front of two products", front[len(front)-1].Name)
+	if p.producer != nil && !p.traits.precomputed {
+		return nil, fmt.Errorf("%s in front of two products", producers[len(producers)-1].Name)
 	}
 	switch row, col := layout.Coalesce(p.outs[0].row), layout.Coalesce(p.outs[0].col); {
 	case p.attn != nil || p.added != nil:
@@ -53,11 +53,11 @@ func newInner(front []*ir.Node, region *ir.Node, t *target.Target, to ir.DType) 
 	case p.batches() != p.z[0] || p.outs[0].offset != 0 || p.n > 1 && (len(col) != 1 || col[0].Stride != 1) || p.m > 1 && (len(row) != 1 || row[0].Stride != p.n):
 		return nil, fmt.Errorf("%s in front is not one matrix that lies row by row", p.anchor.Op.Name)
 	}
-	return &inner{p: p, to: to}, nil
+	return &blockProduct{p: p, to: to}, nil
 }
 
 // lower makes what follows the product an expression, and its operands the kernel's first.
-func (in *inner) lower(ctx *kernel.Context) *lower.Lowering {
+func (in *blockProduct) lower(ctx *kernel.Context) *lower.Lowering {
 	in.pl = start(in.p, ctx)
 	if err := in.pl.open(in.p); err != nil {
 		lower.Fail(err)
@@ -81,7 +81,7 @@ func (in *inner) lower(ctx *kernel.Context) *lower.Lowering {
 }
 
 // schedule is how a block's warps share a tile of so many rows and columns; the error says why they cannot.
-func (in *inner) schedule(rows, columns, warps int) (Schedule, error) {
+func (in *blockProduct) schedule(rows, columns, warps int) (Schedule, error) {
 	s := Schedule{BM: rows, BN: columns, BK: in.chunk(), SplitK: 1, WarpsM: warps, WarpsN: 1, WarpsK: 1}
 	num, least := &in.p.num, math.Inf(1)
 	if !num.tensor() {
@@ -124,7 +124,7 @@ func (in *inner) schedule(rows, columns, warps int) (Schedule, error) {
 func oneDivides(a, b int) bool { return a%b == 0 || b%a == 0 }
 
 // fits returns an error if the schedule's threads cannot load the rows.
-func (in *inner) fits(s Schedule) error {
+func (in *blockProduct) fits(s Schedule) error {
 	if in.pl.loadA.kRows && !powersOfTwo(s.BM) {
 		return fmt.Errorf("rows of k of %d elements", s.BM)
 	}
@@ -137,7 +137,7 @@ func (in *inner) fits(s Schedule) error {
 }
 
 // chunk is how many elements of a row lie in one tile: as many as 256 bytes hold, unless fewer are padded with fewer zeros.
-func (in *inner) chunk() (best int) {
+func (in *blockProduct) chunk() (best int) {
 	num := &in.p.num
 	unit := 4
 	if num.tensor() {
@@ -154,9 +154,11 @@ func (in *inner) chunk() (best int) {
 
 // Sizes in shared memory of the rows, of the weights of a chunk of columns, and of what warps exchange that share K: this lies where the weights
 // were, if it is no larger.
-func (in *inner) rowBytes(s Schedule) int    { return s.chunks(in.p) * in.p.num.madeA(s.BM, s.BK) }
-func (in *inner) weightBytes(s Schedule) int { return s.chunks(in.p) * in.p.num.tileB(s.BN, s.BK) }
-func (in *inner) exchangeBytes(s Schedule) int {
+func (in *blockProduct) rowBytes(s Schedule) int { return s.chunks(in.p) * in.p.num.madeA(s.BM, s.BK) }
+func (in *blockProduct) weightBytes(s Schedule) int {
+	return s.chunks(in.p) * in.p.num.tileB(s.BN, s.BK)
+}
+func (in *blockProduct) exchangeBytes(s Schedule) int {
 	if n := s.WarpsK * s.BM * s.BN * 4; s.WarpsK > 1 && n > in.weightBytes(s) {
 		return n
 	}
@@ -164,7 +166,7 @@ func (in *inner) exchangeBytes(s Schedule) int {
 }
 
 // registers of a thread, while it has others.
-func (in *inner) registers(s Schedule) int {
+func (in *blockProduct) registers(s Schedule) int {
 	if !in.p.num.tensor() {
 		return s.ThreadM*s.ThreadN + 4*s.ThreadM + 2*s.ThreadN + 24
 	}
@@ -173,11 +175,11 @@ func (in *inner) registers(s Schedule) int {
 }
 
 // pack lays the weights out as chunks of columns read them.
-func (in *inner) pack(s Schedule, sizeOnly bool) []byte { return pack(in.p, s, sizeOnly) }
+func (in *blockProduct) pack(s Schedule, sizeOnly bool) []byte { return pack(in.p, s, sizeOnly) }
 
 // running is an inner product in a kernel: where its operands lie, in bytes of shared memory.
 type running struct {
-	*inner
+	*blockProduct
 	g        *gen // of the kernel, with the inner product's problem, schedule and plan
 	rows     num
 	exchange num
@@ -190,7 +192,7 @@ type running struct {
 }
 
 // run begins an inner product, outside of the loop over chunks of columns.
-func (in *inner) run(g *gen, s Schedule, rows, exchange num, at func(row num) num) *running {
+func (in *blockProduct) run(g *gen, s Schedule, rows, exchange num, at func(row num) num) *running {
 	sub, pl := *g, *in.pl
 	pl.loadA.rows, pl.loadA.cols, pl.loadA.chunk = s.BM, s.BK, s.BK
 	if pl.loadA.kRows {
@@ -198,11 +200,11 @@ func (in *inner) run(g *gen, s Schedule, rows, exchange num, at func(row num) nu
 	}
 	sub.p, sub.s, sub.plan, sub.first, sub.count = in.p, s, &pl, imm(0), imm(s.chunks(in.p))
 	sub.z = in.digits(g)
-	return &running{inner: in, g: &sub, rows: rows, exchange: exchange, at: at}
+	return &running{blockProduct: in, g: &sub, rows: rows, exchange: exchange, at: at}
 }
 
 // digits are those of the block in the product's z, of which only members are several.
-func (in *inner) digits(g *gen) []num {
+func (in *blockProduct) digits(g *gen) []num {
 	z := make([]num, len(in.p.z))
 	z[0] = g.z[0]
 	return z
@@ -455,7 +457,7 @@ func (r *running) take(i int) (sum []ptx.Reg) {
 }
 
 // work is what a warp does for a chunk of columns, copies of weights included, and for the rows that lie in memory; and the block's multiply-adds for the chunk.
-func (in *inner) work(s Schedule, loop, tail *cost.Work) (macs float64) {
+func (in *blockProduct) work(s Schedule, loop, tail *cost.Work) (macs float64) {
 	p, pl := in.p, in.pl
 	chunks := float64(s.chunks(p))
 	w := s.multiply(p, pl)

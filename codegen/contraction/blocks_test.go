@@ -57,8 +57,8 @@ func TestProducersOfBlocksEqualTheReference(t *testing.T) {
 	}
 }
 
-// TestBlocksBehindMovement: attention whose heads become channels, and an epilogue that counts rows in another way.
-func TestBlocksBehindMovement(t *testing.T) {
+// TestBlocks_AfterMovement: attention whose heads become channels, and an epilogue that counts rows in another way.
+func TestBlocks_AfterMovement(t *testing.T) {
 	for _, d := range bothTypes {
 		t.Run("attention "+d.String(), func(t *testing.T) {
 			b := newRegion(t)

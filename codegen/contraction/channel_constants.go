@@ -10,30 +10,30 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// held are the constants of channels, in f32, that a region in front of a product reads behind its anchor: scales, biases. A stage has a row of each
+// channelConstants are the constants of channels, in f32, that a region in front of a product reads behind its anchor: scales, biases. A stage has a row of each
 // for its chunk of channels.
-type held struct {
+type channelConstants struct {
 	channels int
-	rows     []heldRow
+	rows     []channelConstant
 }
 
-type heldRow struct {
+type channelConstant struct {
 	value   *ir.Value
 	numbers []float64 // of every channel, of every member if it is stacked
-	stacked bool
+	batched bool
 	operand int
 	run     []*expr.Expr // variables: those of a run of channels
 }
 
 // hold returns a region's constants of channels, other than a value, and the region with values of its own in their place, which no other region
 // of a chain reads.
-func hold(region *ir.Node, channels int, but *ir.Value) (*ir.Node, held) {
-	own, h := *region, held{channels: channels}
+func hold(region *ir.Node, channels int, but *ir.Value) (*ir.Node, channelConstants) {
+	own, h := *region, channelConstants{channels: channels}
 	own.Inputs = slices.Clone(region.Inputs)
 	for i, v := range region.Inputs {
-		r := heldRow{stacked: region.Region.Operands[i].Batched && region.Region.Members > 0}
+		r := channelConstant{batched: region.Region.Operands[i].Batched && region.Region.Members > 0}
 		count := channels
-		if r.stacked {
+		if r.batched {
 			count *= region.Region.Count()
 		}
 		if v == but || !v.IsConst() || v.Const.Splat || v.Type.DType != ir.Float32 || v.Type.Numel() != count {
@@ -47,14 +47,14 @@ func hold(region *ir.Node, channels int, but *ir.Value) (*ir.Node, held) {
 }
 
 // lower makes the constants operands in shared memory.
-func (h *held) lower(l *lower.Lowering) {
+func (h *channelConstants) lower(l *lower.Lowering) {
 	for i := range h.rows {
 		h.rows[i].operand = l.Hold(h.rows[i].value)
 	}
 }
 
 // take makes variables of the constants that values read, of a run of channels that begins at one; it fails if they read those of other channels.
-func (h *held) take(l *lower.Lowering, values []*expr.Expr, first *expr.Expr) {
+func (h *channelConstants) take(l *lower.Lowering, values []*expr.Expr, first *expr.Expr) {
 	done := map[*expr.Expr]*expr.Expr{}
 	for i := range h.rows {
 		h.rows[i].numbered(l, first, h.channels, len(values), done)
@@ -85,9 +85,9 @@ func (h *held) take(l *lower.Lowering, values []*expr.Expr, first *expr.Expr) {
 }
 
 // numbered says which variables stand for a row's numbers of a run of channels.
-func (r *heldRow) numbered(l *lower.Lowering, first *expr.Expr, channels, run int, as map[*expr.Expr]*expr.Expr) {
+func (r *channelConstant) numbered(l *lower.Lowering, first *expr.Expr, channels, run int, as map[*expr.Expr]*expr.Expr) {
 	b := l.B
-	if r.stacked {
+	if r.batched {
 		first = b.Add(b.Scale(l.Member, int64(channels)), first)
 	}
 	r.run = nil
@@ -99,15 +99,15 @@ func (r *heldRow) numbered(l *lower.Lowering, first *expr.Expr, channels, run in
 }
 
 // at is a constant's number for a channel of a member.
-func (h *held) at(row, member, channel int) float64 {
-	if h.rows[row].stacked {
+func (h *channelConstants) at(row, member, channel int) float64 {
+	if h.rows[row].batched {
 		channel += member * h.channels
 	}
 	return h.rows[row].numbers[channel]
 }
 
 // read reads the constants of a run of channels, the first of which is in shared memory at an address and an offset.
-func (h *held) read(g *gen, em *expr.Emitter, at ptx.Reg, off int) {
+func (h *channelConstants) read(g *gen, em *expr.Emitter, at ptx.Reg, off int) {
 	for i, r := range h.rows {
 		for k := 0; k < len(r.run); k += 4 {
 			x := g.RegVec(ptx.F32, min(4, len(r.run)-k))

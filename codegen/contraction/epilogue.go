@@ -37,8 +37,8 @@ type epilogue struct {
 	exact  bool       // every group of columns is inside or outside of the matrix as a whole
 }
 
-// planEpilogue builds the function of a group of so many columns and decides how the output is accessed. Names of variables end with a tag.
-func planEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context, group int, tag string) (*epilogue, error) {
+// newEpilogue builds the function of a group of so many columns and decides how the output is accessed. Names of variables end with a tag.
+func newEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context, group int, tag string) (*epilogue, error) {
 	e := &epilogue{group: group, tag: tag, exact: p.n%group == 0}
 	var types []ir.DType
 	for i := range p.outs {

@@ -143,11 +143,11 @@ func TestSeveralResults(t *testing.T) {
 			if c.members > 0 {
 				b.Members(c.members)
 			}
-			stacked := c.members > 0
-			x := b.Cast(b.Input(ir.T(f16, c.m, c.k), 1, false, stacked), f32)
-			w := b.Cast(b.Input(ir.T(f16, c.k, c.n), 0.1, true, stacked), f32)
-			y := b.Add("Add", nil, b.Add("MatMul", nil, x, w), b.Cast(b.Input(ir.T(f16, c.m, c.n), 1, false, stacked), f32))
-			z := b.Add("Gelu", nil, b.Add("Mul", nil, y, b.Input(ir.T(f32, c.n), 1, false, stacked)))
+			batched := c.members > 0
+			x := b.Cast(b.Input(ir.T(f16, c.m, c.k), 1, false, batched), f32)
+			w := b.Cast(b.Input(ir.T(f16, c.k, c.n), 0.1, true, batched), f32)
+			y := b.Add("Add", nil, b.Add("MatMul", nil, x, w), b.Cast(b.Input(ir.T(f16, c.m, c.n), 1, false, batched), f32))
+			z := b.Add("Gelu", nil, b.Add("Mul", nil, y, b.Input(ir.T(f32, c.n), 1, false, batched)))
 			if c.perm != nil {
 				z = b.Add("Transpose", ir.Attrs{"perm": c.perm}, z)
 			}
@@ -181,8 +181,8 @@ func TestSumsOfRows(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			b := newRegion(t)
-			stacked := c.members > 0
-			if stacked {
+			batched := c.members > 0
+			if batched {
 				b.Members(c.members)
 			}
 			shape := []int{c.m, c.n}
@@ -193,12 +193,12 @@ func TestSumsOfRows(t *testing.T) {
 				w := b.Cast(b.Input(ir.T(f16, c.n, c.k, 3, 3), 0.1, true, false), f32)
 				y = b.Add("Conv", ir.Attrs{"strides": []int{1, 1}, "pads": []int{1, 1, 1, 1}, "dilations": []int{1, 1}, "layout": "NHWC"}, x, w)
 			} else {
-				x := b.Cast(b.Input(ir.T(f16, c.m, c.k), 1, false, stacked), f32)
-				w := b.Cast(b.Input(ir.T(f16, c.k, c.n), 0.1, true, stacked), f32)
+				x := b.Cast(b.Input(ir.T(f16, c.m, c.k), 1, false, batched), f32)
+				w := b.Cast(b.Input(ir.T(f16, c.k, c.n), 0.1, true, batched), f32)
 				y = b.Add("MatMul", nil, x, w)
 			}
 			z := b.Add("Mul", nil, y, b.Input(ir.T(f32, c.n), 1, false, false))
-			s := b.Add("Mul", nil, y, b.Cast(b.Input(ir.T(f16, shape...), 1, false, stacked), f32))
+			s := b.Add("Mul", nil, y, b.Cast(b.Input(ir.T(f16, shape...), 1, false, batched), f32))
 			s = b.Add("Reshape", ir.Attrs{"shape": []int{c.m / c.part, c.part, c.n}}, s)
 			b.Finish(b.Cast(z, c.first), b.Add("ReduceSum", ir.Attrs{"axes": []int{1}}, s))
 			ctx := sm121(t)

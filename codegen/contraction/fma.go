@@ -118,15 +118,15 @@ func (c *fmaCore) rows(g *gen, at num, k int) [][]ptx.Reg {
 func (c *fmaCore) store(g *gen, _ int) {
 	s := g.s
 	ty, tx := s.BM/s.ThreadM, s.BN/s.ThreadN
-	thread, apart := c.ty, func(i int) int { return i * ty }
+	thread, stride := c.ty, func(i int) int { return i * ty }
 	if g.plan.loadA.kRows {
-		thread, apart = g.mul(c.ty, 4), func(i int) int { return i/4*4*ty + i%4 }
+		thread, stride = g.mul(c.ty, 4), func(i int) int { return i/4*4*ty + i%4 }
 	}
 	row := g.mad(c.wk, s.BM, thread)
 	at := g.register(g.add(g.smem, g.mad(row, s.stagingRow()*4, g.mul(c.tx, 16))))
 	for i := range c.acc {
 		for j := 0; j < s.ThreadN; j += 4 {
-			g.I("st.shared.v4.f32", ptx.At(at, (apart(i)*s.stagingRow()+j*tx)*4), ptx.V(c.acc[i][j:j+4]...))
+			g.I("st.shared.v4.f32", ptx.At(at, (stride(i)*s.stagingRow()+j*tx)*4), ptx.V(c.acc[i][j:j+4]...))
 		}
 	}
 }

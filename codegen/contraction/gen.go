@@ -146,8 +146,8 @@ func (g *gen) pipeline(c core) {
 // constants starts the first copies of constants.
 func (g *gen) constants() {
 	s, stage := g.s, g.s.stageBytes(g.p)
-	if g.made.ahead != nil {
-		g.made.ahead()
+	if g.made.beforeWait != nil {
+		g.made.beforeWait()
 	}
 	if g.made.constants != nil {
 		for i := range s.Stages - 1 {
@@ -198,9 +198,9 @@ func (g *gen) issue(k ptx.Reg, stage num) {
 
 func (g *gen) mainLoop(c core, k ptx.Reg) {
 	s, stage := g.s, g.s.stageBytes(g.p)
-	it, ahead, read, write := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
+	it, fetched, read, write := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
 	g.I("mov.b32", it, ptx.Imm(0))
-	g.I("mov.b32", ahead, ptx.Imm(s.Stages-1))
+	g.I("mov.b32", fetched, ptx.Imm(s.Stages-1))
 	g.I("mov.b32", read, ptx.Imm(0))
 	g.I("mov.b32", write, ptx.Imm((s.Stages-1)*stage))
 	loop := g.NewLabel(mainLoopLabel)
@@ -208,7 +208,7 @@ func (g *gen) mainLoop(c core, k ptx.Reg) {
 	g.Place(loop)
 	g.I("cp.async.wait_group", ptx.Imm(s.Stages-2))
 	g.I("bar.sync", ptx.Imm(0))
-	g.ifChunk(inReg(ahead), func() {
+	g.ifChunk(inReg(fetched), func() {
 		if g.plan.packed {
 			g.w.issue(g, inReg(write))
 		}
@@ -225,7 +225,7 @@ func (g *gen) mainLoop(c core, k ptx.Reg) {
 		g.I("selp.b32", slot, ptx.Imm(0), slot, p)
 	}
 	g.I("add.s32", it, it, ptx.Imm(1))
-	g.I("add.s32", ahead, ahead, ptx.Imm(1))
+	g.I("add.s32", fetched, fetched, ptx.Imm(1))
 	more := g.compare("lt.u32", inReg(it), g.count)
 	g.If(more, "bra.uni", loop)
 	g.Comment("main loop ends")

@@ -301,7 +301,7 @@ func (l *tileLoad) load(g *gen, off num, inside *ptx.Reg) ptx.Reg {
 	if l.elem <= 2 {
 		return h
 	}
-	g.widen(f, h, d)
+	g.promote(f, h, d)
 	return f
 }
 

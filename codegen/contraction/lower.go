@@ -65,7 +65,7 @@ func (k *tiled) Spec(c kernel.Choice) (*kernel.Spec, error) {
 // normaliseFor is the normal form with the numerics of a target.
 func normaliseFor(region *ir.Node, t *target.Target) (*problem, error) {
 	if region.IsFamily(ir.FamilyFused) {
-		return chained(region, t)
+		return normaliseFused(region, t)
 	}
 	p, err := normalise(region)
 	if err == nil {

@@ -43,7 +43,7 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 	if c.members > 0 {
 		b.Members(c.members)
 	}
-	stacked := c.members > 0
+	batched := c.members > 0
 	matmul := c.m > 0
 	shape, weight, axis, channels := []int{1, c.m, c.k}, []int{c.k, c.n}, 0, c.n
 	if !matmul {
@@ -57,12 +57,12 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 	if c.a == e2m1 {
 		size = 2
 	}
-	in := b.Input(ir.T(c.a, shape...), size, false, stacked)
+	in := b.Input(ir.T(c.a, shape...), size, false, batched)
 	var x *ir.Value
 	if c.a == e2m1 {
 		blocks := slices.Clone(shape)
 		blocks[len(blocks)-1] /= blockSize
-		x = b.Dequantise(len(shape)-1, blockSize, in, scales(b, blocks, false, stacked))
+		x = b.Dequantise(len(shape)-1, blockSize, in, scales(b, blocks, false, batched))
 	} else {
 		x = b.Cast(in, f32)
 	}
@@ -80,11 +80,11 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 	case c.a == bf16, c.split: // all exponents of 8 bits
 		scale = 30
 	}
-	w := b.Input(ir.T(c.b, weight...), scale, true, stacked)
+	w := b.Input(ir.T(c.b, weight...), scale, true, batched)
 	if c.b == e2m1 {
 		blocks := append([]int{}, weight...)
 		blocks[blocked] = ceilDiv(blocks[blocked], blockSize)
-		w = b.Dequantise(blocked, blockSize, w, scales(b, blocks, true, stacked))
+		w = b.Dequantise(blocked, blockSize, w, scales(b, blocks, true, batched))
 	} else {
 		w = b.Cast(w, f32)
 	}
@@ -97,10 +97,10 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 	} else {
 		y = b.Add("Conv", ir.Attrs{"strides": []int{c.stride, c.stride}, "pads": []int{c.pad, c.pad, c.pad, c.pad}, "dilations": []int{1, 1}, "group": c.group, "layout": "NHWC"}, x, w)
 	}
-	y = b.Add("Mul", nil, y, b.Input(ir.T(f32, channels), 1, true, stacked))
-	y = b.Add("Add", nil, y, b.Input(ir.T(f32, channels), 1, true, stacked))
+	y = b.Add("Mul", nil, y, b.Input(ir.T(f32, channels), 1, true, batched))
+	y = b.Add("Add", nil, y, b.Input(ir.T(f32, channels), 1, true, batched))
 	if c.residual != ir.Invalid {
-		y = b.Add("Add", nil, y, b.Cast(b.Input(ir.T(c.residual, y.Type.Shape...), 1, false, stacked), f32))
+		y = b.Add("Add", nil, y, b.Cast(b.Input(ir.T(c.residual, y.Type.Shape...), 1, false, batched), f32))
 	}
 	switch c.out {
 	case e4m3:
@@ -112,11 +112,11 @@ func (c narrowCase) region(b *kerneltest.Region) *ir.Node {
 }
 
 // scales adds an input of positive block scales of many sizes.
-func scales(b *kerneltest.Region, shape []int, constant, stacked bool) *ir.Value {
+func scales(b *kerneltest.Region, shape []int, constant, batched bool) *ir.Value {
 	draw := func(r *rand.Rand, _ int) float64 {
 		return math.Abs(r.NormFloat64())*math.Ldexp(1, r.Intn(9)-6) + 1.0/512
 	}
-	return b.Drawing(ir.T(e4m3, shape...), draw, constant, stacked)
+	return b.Drawing(ir.T(e4m3, shape...), draw, constant, batched)
 }
 
 func (c narrowCase) check(t *testing.T, targets ...string) *kernel.Spec {

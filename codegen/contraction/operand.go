@@ -88,9 +88,9 @@ func matrix(region *ir.Node, v *ir.Value) (*source, error) {
 	return s, nil
 }
 
-// behind turns a view of v into one of the anchor's output, of which v is a function element by element. even: the view's
+// throughEpilogue turns a view of v into one of the anchor's output, of which v is a function element by element. even: the view's
 // map is affine. found: v is such a function.
-func behind(view layout.View, v, output *ir.Value) (at layout.View, even, found bool) {
+func throughEpilogue(view layout.View, v, output *ir.Value) (at layout.View, even, found bool) {
 	if v == output || v.Def == nil {
 		return view, true, v == output
 	}
@@ -106,7 +106,7 @@ func behind(view layout.View, v, output *ir.Value) (at layout.View, even, found 
 				moved = layout.Dense(x.Type.Shape)
 			}
 		}
-		if at, even, found = behind(moved, x, output); found {
+		if at, even, found = throughEpilogue(moved, x, output); found {
 			return at, even && ok, true
 		}
 	}

@@ -43,7 +43,7 @@ func TestSumsInParts(t *testing.T) {
 				break
 			}
 			ctx := sm121(t)
-			ctx.Choices = kerneltest.Fixed(s.String())
+			ctx.Schedules = kerneltest.Fixed(s.String())
 			b := newRegion(t)
 			region := c.region(b)
 			p, err := normaliseFor(region, ctx.Target)
@@ -75,7 +75,7 @@ func TestPartsThatCannotBe(t *testing.T) {
 		"128x128x32 stages=2 warps=4x2 parts=1":          "want a form like",
 	} {
 		ctx := sm121(t)
-		ctx.Choices = kerneltest.Fixed(text)
+		ctx.Schedules = kerneltest.Fixed(text)
 		_, err := Family.Lower(gemmCase{m: 256, k: 256, n: 256, dtype: f16}.region(newRegion(t)), ctx)
 		require.ErrorContains(t, err, reason, text)
 	}

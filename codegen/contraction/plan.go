@@ -36,7 +36,7 @@ type plan struct {
 func start(p *problem, ctx *kernel.Context) *plan {
 	l := lower.New(p.region, ctx)
 	if p.producer != nil {
-		l = p.producer.lower(p, ctx).Beside(p.region)
+		l = p.producer.lower(p, ctx).Further(p.region)
 	}
 	return &plan{Lowering: l, ctx: ctx, packed: p.b.src.data != nil, perUnit: p.num.perUnit()}
 }
@@ -76,7 +76,7 @@ func (pl *plan) open(p *problem) error {
 		pl.loadB = pl.rowsOfB(p, &p.b, p.k)
 	}
 	if p.added != nil {
-		pl.planAdded(p)
+		pl.loadAdded(p)
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func (pl *plan) at(p *problem, s Schedule) *plan {
 // close adds the epilogue's operands and the output.
 func (pl *plan) close(p *problem) error {
 	var err error
-	if pl.epilogue, err = planEpilogue(p, pl.Lowering, pl.ctx, p.group(), ""); err != nil {
+	if pl.epilogue, err = newEpilogue(p, pl.Lowering, pl.ctx, p.group(), ""); err != nil {
 		return err
 	}
 	for i := range p.region.Region.Body.Outputs {

@@ -159,7 +159,7 @@ func normalise(region *ir.Node) (*problem, error) {
 
 // stores adds an output of the region, which holds a value behind the anchor.
 func (p *problem) stores(out, result *ir.Value) error {
-	place, even, found := behind(layout.Dense(result.Type.Shape), result, p.anchor.Outputs[0])
+	place, even, found := throughEpilogue(layout.Dense(result.Type.Shape), result, p.anchor.Outputs[0])
 	switch {
 	case !found:
 		return fmt.Errorf("the result %v is not made of the anchor's output %v element by element", result.Type, p.anchor.Outputs[0].Type)
@@ -181,7 +181,7 @@ func (p *problem) stores(out, result *ir.Value) error {
 // adds makes a result of sums over rows.
 func (p *problem) adds(i int, n *ir.Node) error {
 	of := n.Inputs[0]
-	place, even, found := behind(layout.Dense(of.Type.Shape), of, p.anchor.Outputs[0])
+	place, even, found := throughEpilogue(layout.Dense(of.Type.Shape), of, p.anchor.Outputs[0])
 	switch {
 	case !found || !even:
 		return fmt.Errorf("what is summed, %v, is not made of the anchor's output %v element by element", of.Type, p.anchor.Outputs[0].Type)

@@ -32,26 +32,26 @@ type traits struct {
 	stem string // of the kernel's name
 	macs int64
 	// schedules are all that such a kernel can have; nil: those of any contraction.
-	schedules func() []Schedule
-	ahead     bool // all tiles are made before the main loop, and are all that lies behind the stages
-	cold      bool // some of the kernel's weights will come from DRAM, whose latency few stages do not hide
+	schedules   func() []Schedule
+	precomputed bool // all tiles are made before the main loop, and are all that lies behind the stages
+	cold        bool // some of the kernel's weights will come from DRAM, whose latency few stages do not hide
 }
 
 // tileShape is what a block has of A.
 type tileShape struct {
-	tilesM int
-	stage  int  // bytes of a stage, in place of a copied tile
-	behind int  // bytes of shared memory behind the stages, until the main loop is done
-	waits  bool // emission.begin waits for all copies in front of it
+	tilesM      int
+	stage       int  // bytes of a stage, in place of a copied tile
+	afterStages int  // bytes of shared memory behind the stages, until the main loop is done
+	waits       bool // emission.begin waits for all copies in front of it
 }
 
 // emission is what a producer emits, in the order of the pipeline. Functions that are nil emit nothing.
 type emission struct {
-	ahead     func()             // before the kernel waits for the launch in front
-	constants func(stage num)    // starts the copies of constants for the next chunk
-	arrive    func()             // behind that wait
-	issue     func(k, stage num) // starts the copies for the chunk that begins at k
-	begin     func()             // before the main loop
+	beforeWait func()             // before the kernel waits for the launch in front
+	constants  func(stage num)    // starts the copies of constants for the next chunk
+	arrive     func()             // behind that wait
+	issue      func(k, stage num) // starts the copies for the chunk that begins at k
+	begin      func()             // before the main loop
 	// tile makes the tile of the block's chunk of that number, whose stage is at a byte offset of shared memory, and says where it lies.
 	tile func(chunk, stage num) num
 	// row is the row of A that a row of the block's tile is; where there is none, the kernel goes on at a label. nil: tiles have as many rows
@@ -90,25 +90,25 @@ func (p *problem) shape(s Schedule) tileShape {
 }
 
 // producerOf is what makes A of the regions in front, by the kind of the last of them; the error says why none does.
-func (p *problem) producerOf(front []*ir.Node, t *target.Target) (producer, error) {
-	switch last := front[len(front)-1]; {
+func (p *problem) producerOf(producers []*ir.Node, t *target.Target) (producer, error) {
+	switch last := producers[len(producers)-1]; {
 	case last.IsFamily(ir.FamilyWindow) && p.scalesA != nil:
 		return nil, fmt.Errorf("windows in front make no blocks with scales")
 	case last.IsFamily(ir.FamilyWindow):
-		return newSlide(p, front, t)
+		return newWindowProducer(p, producers, t)
 	case last.IsFamily(ir.FamilyContraction) && last.Region.Anchor().Op.Name == "Attention":
-		return newHeads(p, front, t)
+		return newAttentionProducer(p, producers, t)
 	case last.IsFamily(ir.FamilyContraction):
-		return newProduct(p, front, t)
+		return newProductProducer(p, producers, t)
 	case last.IsFamily(ir.FamilyLoop):
-		return newRows(p, front)
+		return newRowsProducer(p, producers)
 	default:
 		return nil, fmt.Errorf("no contraction multiplies what a %s computes in its blocks", last.Region.Family)
 	}
 }
 
-// chained is the normal form of a contraction behind regions that its blocks compute.
-func chained(n *ir.Node, t *target.Target) (*problem, error) {
+// normaliseFused is the normal form of a contraction behind regions that its blocks compute.
+func normaliseFused(n *ir.Node, t *target.Target) (*problem, error) {
 	parts := n.Parts()
 	last := len(parts) - 1
 	switch {
@@ -117,13 +117,13 @@ func chained(n *ir.Node, t *target.Target) (*problem, error) {
 	case len(n.Outputs) > len(parts[last].Outputs):
 		return nil, fmt.Errorf("what %s multiplies has other readers", parts[last].Name)
 	}
-	return behindParts(parts[:last], parts[last], t)
+	return normaliseWithProducers(parts[:last], parts[last], t)
 }
 
-// behindParts is the normal form of a contraction behind regions that its blocks compute; itself behind none.
-func behindParts(front []*ir.Node, n *ir.Node, t *target.Target) (*problem, error) {
+// normaliseWithProducers is the normal form of a contraction behind regions that its blocks compute; itself behind none.
+func normaliseWithProducers(producers []*ir.Node, n *ir.Node, t *target.Target) (*problem, error) {
 	p, err := normaliseFor(n, t)
-	if err != nil || len(front) == 0 {
+	if err != nil || len(producers) == 0 {
 		return p, err
 	}
 	switch {
@@ -134,7 +134,7 @@ func behindParts(front []*ir.Node, n *ir.Node, t *target.Target) (*problem, erro
 	case !p.wholeA():
 		return nil, fmt.Errorf("A is not the result in front of it, row by row")
 	}
-	if p.producer, err = p.producerOf(front, t); err != nil {
+	if p.producer, err = p.producerOf(producers, t); err != nil {
 		return nil, err
 	}
 	p.traits, p.scalesA = p.producer.traits(), nil // tiles that are made have their scales

@@ -13,24 +13,24 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// heads is a producer that is an attention, whose heads lie beside each other in the rows of A: it brings a block
+// attentionProducer is a producer that is an attention, whose heads lie beside each other in the rows of A: it brings a block
 // those that are in its chunks of K. Teams of warps compute a head each at a time, with all of its keys in shared
 // memory, and write it to the tiles of A behind the stages. While they do, the next heads are on their way. Where
 // they are not as many as teams want, some teams wait. Without it policy takes 6 to 7 % longer on sm_121, sm_90 and
 // sm_80, vision and supercombo 1 to 2 % on the last two and as long on sm_121, where DRAM bounds them (fp16,
 // predicted, 2026-11-29).
-type heads struct {
+type attentionProducer struct {
 	p, of *problem // the product, and the attention
 	ctx   *kernel.Context
 	l     *lower.Lowering
 	e     *epilogue // of the attention
 
-	q, k, v, mask int                      // operands
-	counts        map[headsPlan]*cost.Work // of a warp
+	q, k, v, mask int                           // operands
+	counts        map[attentionSplit]*cost.Work // of a warp
 }
 
-// headsPlan is how the warps of a block compute its heads.
-type headsPlan struct {
+// attentionSplit is how the warps of a block compute its heads.
+type attentionSplit struct {
 	rows, columns int  // warps of a team, along each
 	teams, heads  int  // of a block
 	moves         bool // the block's first head is not the matrix's
@@ -38,21 +38,21 @@ type headsPlan struct {
 }
 
 // rounds is how many heads a team computes one after the other, if it has any; even reports whether all teams have as many.
-func (pl headsPlan) rounds() int { return ceilDiv(pl.heads, pl.teams) }
-func (pl headsPlan) even() bool  { return pl.heads%pl.teams == 0 }
+func (pl attentionSplit) rounds() int { return ceilDiv(pl.heads, pl.teams) }
+func (pl attentionSplit) even() bool  { return pl.heads%pl.teams == 0 }
 
-func newHeads(p *problem, front []*ir.Node, t *target.Target) (producer, error) {
-	if len(front) > 1 {
-		return nil, fmt.Errorf("%s in front of an attention", front[0].Name)
+func newAttentionProducer(p *problem, producers []*ir.Node, t *target.Target) (producer, error) {
+	if len(producers) > 1 {
+		return nil, fmt.Errorf("%s in front of an attention", producers[0].Name)
 	}
-	of, err := normaliseFor(front[0], t)
+	of, err := normaliseFor(producers[0], t)
 	if err != nil {
 		return nil, err
 	}
-	h := &heads{p: p, of: of, counts: map[headsPlan]*cost.Work{}}
+	h := &attentionProducer{p: p, of: of, counts: map[attentionSplit]*cost.Work{}}
 	least := 0 // bytes of shared memory
 	if of.attn != nil {
-		_, least = h.team(headsPlan{rows: 1, columns: 1, teams: 1, heads: 1})
+		_, least = h.team(attentionSplit{rows: 1, columns: 1, teams: 1, heads: 1})
 	}
 	switch {
 	case of.attn == nil || of.attn.dy != nil:
@@ -65,15 +65,15 @@ func newHeads(p *problem, front []*ir.Node, t *target.Target) (producer, error) 
 		return nil, fmt.Errorf("heads of %s", p.num.a)
 	case h.headBytes()%16 != 0:
 		return nil, fmt.Errorf("heads of %d elements of %s", of.n, p.num.a)
-	case !of.besideEachOther():
+	case !of.headsAreRows():
 		return nil, fmt.Errorf("heads do not lie beside each other in the rows of the matrix")
 	}
 	of.outs[0].dtype = p.num.a // A is rounded to its own type; where several types are multiplied, as a wider one
 	return h, nil
 }
 
-// besideEachOther reports whether an attention's result is rows of all heads, one of a batch's after the other.
-func (p *problem) besideEachOther() bool {
+// headsAreRows reports whether an attention's result is rows of all heads, one of a batch's after the other.
+func (p *problem) headsAreRows() bool {
 	o, row := &p.outs[0].operand, p.z[2]*p.n
 	dense := func(modes []layout.Mode, size, stride int) bool {
 		c := layout.Coalesce(modes)
@@ -83,11 +83,13 @@ func (p *problem) besideEachOther() bool {
 }
 
 // headBytes is the size of a row of a head in a tile of A.
-func (h *heads) headBytes() int { return bytesFor(h.p.num.a, h.of.n) }
+func (h *attentionProducer) headBytes() int { return bytesFor(h.p.num.a, h.of.n) }
 
-func (h *heads) traits() traits { return traits{stem: "attention", macs: h.of.region.MACs()} }
+func (h *attentionProducer) traits() traits {
+	return traits{stem: "attention", macs: h.of.region.MACs()}
+}
 
-func (h *heads) lower(_ *problem, ctx *kernel.Context) *lower.Lowering {
+func (h *attentionProducer) lower(_ *problem, ctx *kernel.Context) *lower.Lowering {
 	h.ctx, h.l = ctx, lower.New(h.of.region, ctx)
 	a := h.of.attn
 	h.q, h.k, h.v = h.l.Input(h.of.a.value), h.l.Input(h.of.b.value), h.l.Input(a.v.value)
@@ -99,33 +101,33 @@ func (h *heads) lower(_ *problem, ctx *kernel.Context) *lower.Lowering {
 		width = 2
 	}
 	var err error
-	if h.e, err = planEpilogue(h.of, h.l, ctx, width, ".a"); err != nil {
+	if h.e, err = newEpilogue(h.of, h.l, ctx, width, ".a"); err != nil {
 		lower.Fail(err)
 	}
 	return h.l
 }
 
-// plan says how the warps of a schedule compute the heads of a block, so that no warp has to do much.
-func (h *heads) plan(s Schedule) (headsPlan, error) {
+// split says how the warps of a schedule compute the heads of a block, so that no warp has to do much.
+func (h *attentionProducer) split(s Schedule) (attentionSplit, error) {
 	span, one := min(s.chunksPerSplit(h.p)*s.BK, h.p.k), h.of.attnShape(1, 1)
 	warps, rows := s.threads()/warpSize, s.BM/one.rowsWarp
 	switch {
 	case h.p.k%s.BK != 0 && (s.SplitK > 1 || h.of.quantise != nil):
-		return headsPlan{}, fmt.Errorf("%d columns of heads in chunks of %d", h.p.k, s.BK)
+		return attentionSplit{}, fmt.Errorf("%d columns of heads in chunks of %d", h.p.k, s.BK)
 	case span%h.of.n != 0:
-		return headsPlan{}, fmt.Errorf("blocks of %d columns share heads of %d", span, h.of.n)
+		return attentionSplit{}, fmt.Errorf("blocks of %d columns share heads of %d", span, h.of.n)
 	case s.BM%one.rowsWarp != 0 || warps%rows != 0:
-		return headsPlan{}, fmt.Errorf("%d rows of heads for %d warps", s.BM, warps)
+		return attentionSplit{}, fmt.Errorf("%d rows of heads for %d warps", s.BM, warps)
 	}
 	n := span / h.of.n
-	var best headsPlan
+	var best attentionSplit
 	least := math.MaxInt
 	for teams := 1; rows*teams <= warps; teams++ {
 		columns := warps / rows / teams
 		if warps%(rows*teams) != 0 || one.BN%columns != 0 || one.BN/columns%h.of.leastColumns() != 0 {
 			continue
 		}
-		pl := headsPlan{rows: rows, columns: columns, teams: teams, heads: n, moves: s.SplitK > 1, s: s}
+		pl := attentionSplit{rows: rows, columns: columns, teams: teams, heads: n, moves: s.SplitK > 1, s: s}
 		if time := pl.rounds() * (scoresTime + one.BN/columns/16); time < least {
 			best, least = pl, time
 		}
@@ -140,7 +142,7 @@ func (h *heads) plan(s Schedule) (headsPlan, error) {
 const scoresTime = 5
 
 // team is the plan of one of the teams, whose shared memory is a stage of q, all keys and their v for the heads of a round, and for those of the next.
-func (h *heads) team(pl headsPlan) (at *attnPlan, bytes int) {
+func (h *attentionProducer) team(pl attentionSplit) (at *attnPlan, bytes int) {
 	at = h.of.attnShape(pl.rows, pl.columns)
 	keys := ceilDiv(h.of.k, at.BK) * at.BK
 	at.stage = at.qBytes(h.of) + at.keyBytes(h.of, keys)
@@ -152,8 +154,8 @@ func (h *heads) team(pl headsPlan) (at *attnPlan, bytes int) {
 	return at, at.probs + at.probsBytes(h.of)
 }
 
-func (h *heads) registers(s Schedule, main int) int {
-	pl, err := h.plan(s)
+func (h *attentionProducer) registers(s Schedule, main int) int {
+	pl, err := h.split(s)
 	if err != nil {
 		return main
 	}
@@ -162,21 +164,23 @@ func (h *heads) registers(s Schedule, main int) int {
 }
 
 // tiles is the size of the tiles of A.
-func (h *heads) tiles(s Schedule) int { return s.chunksPerSplit(h.p) * h.p.num.madeA(s.BM, s.BK) }
+func (h *attentionProducer) tiles(s Schedule) int {
+	return s.chunksPerSplit(h.p) * h.p.num.madeA(s.BM, s.BK)
+}
 
 // shape: rows of a tile are of one attention. For the only round, and whatever was on its way before, a block waits.
-func (h *heads) shape(s Schedule) (tileShape, error) {
+func (h *attentionProducer) shape(s Schedule) (tileShape, error) {
 	t := tileShape{tilesM: h.of.z[1] * ceilDiv(h.of.m, s.BM)}
-	pl, err := h.plan(s)
+	pl, err := h.split(s)
 	if err != nil {
 		return t, err
 	}
 	_, bytes := h.team(pl)
-	t.behind, t.waits = h.tiles(s)+min(pl.teams, pl.heads)*bytes, pl.rounds() == 1
+	t.afterStages, t.waits = h.tiles(s)+min(pl.teams, pl.heads)*bytes, pl.rounds() == 1
 	return t, nil
 }
 
-func (h *heads) row(g *gen, row num, beyond ptx.Ref) num {
+func (h *attentionProducer) row(g *gen, row num, beyond ptx.Ref) num {
 	image, tile := h.image(g)
 	m := g.add(g.mul(tile, g.s.BM), row)
 	if h.of.m%g.s.BM != 0 {
@@ -186,7 +190,7 @@ func (h *heads) row(g *gen, row num, beyond ptx.Ref) num {
 }
 
 // image is the place of the block in the batch, and its tile of rows there.
-func (h *heads) image(g *gen) (image, tile num) {
+func (h *attentionProducer) image(g *gen) (image, tile num) {
 	if h.of.z[1] == 1 {
 		return imm(0), g.tileM
 	}
@@ -194,9 +198,9 @@ func (h *heads) image(g *gen) (image, tile num) {
 	return at[0], at[1]
 }
 
-func (h *heads) tables(*plan, Schedule) {}
+func (h *attentionProducer) tables(*plan, Schedule) {}
 
-func (h *heads) emit(g *gen) emission {
+func (h *attentionProducer) emit(g *gen) emission {
 	return emission{
 		begin: func() { h.begin(g) },
 		tile: func(chunk, _ num) num {
@@ -206,8 +210,8 @@ func (h *heads) emit(g *gen) emission {
 	}
 }
 
-func (h *heads) work(s Schedule, all, _, tail *cost.Work) {
-	pl, err := h.plan(s)
+func (h *attentionProducer) work(s Schedule, all, _, tail *cost.Work) {
+	pl, err := h.split(s)
 	if err != nil {
 		return
 	}
@@ -221,8 +225,8 @@ func (h *heads) work(s Schedule, all, _, tail *cost.Work) {
 }
 
 // begin computes the heads of the block.
-func (h *heads) begin(g *gen) {
-	pl, err := h.plan(g.s)
+func (h *attentionProducer) begin(g *gen) {
+	pl, err := h.split(g.s)
 	if err != nil {
 		panic(err) // of a schedule that is not valid
 	}
@@ -260,7 +264,7 @@ func (h *heads) begin(g *gen) {
 }
 
 // fill makes the columns beyond K 0.
-func (h *heads) fill(g *gen) {
+func (h *attentionProducer) fill(g *gen) {
 	s, pitch := g.s, h.p.num.tileA(1, g.s.BK)
 	from := bytesFor(h.p.num.a, h.p.k%s.BK)
 	if from == 0 {
@@ -281,7 +285,7 @@ func (h *heads) fill(g *gen) {
 }
 
 // count is what a warp does for the heads of a block, by the code.
-func (h *heads) count(pl headsPlan) *cost.Work {
+func (h *attentionProducer) count(pl attentionSplit) *cost.Work {
 	// It is the same for schedules that differ in these.
 	pl.s.Stages, pl.s.WarpsM, pl.s.WarpsN, pl.s.WarpsK, pl.s.BN = 2, pl.s.threads()/warpSize, 1, 1, 8
 	if w := h.counts[pl]; w != nil {

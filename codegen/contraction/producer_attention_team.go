@@ -10,8 +10,8 @@ import (
 
 // team writes what a team of warps does.
 type team struct {
-	*heads
-	pl     headsPlan
+	*attentionProducer
+	pl     attentionSplit
 	at     *attnPlan
 	block  *gen
 	g      *gen // of the attention: threads, shared memory and coordinates are the team's
@@ -20,9 +20,9 @@ type team struct {
 	core   attnCore
 }
 
-func (h *heads) newTeam(g *gen, pl headsPlan) *team {
+func (h *attentionProducer) newTeam(g *gen, pl attentionSplit) *team {
 	at, bytes := h.team(pl)
-	t := &team{heads: h, pl: pl, at: at, block: g, index: g.div(g.tid, at.threads()), core: h.of.attnCore()}
+	t := &team{attentionProducer: h, pl: pl, at: at, block: g, index: g.div(g.tid, at.threads()), core: h.of.attnCore()}
 	own := *g
 	own.p, own.s = h.of, at.Schedule
 	own.tid, own.warp = g.mod(g.tid, at.threads()), g.mod(g.warp, at.threads()/warpSize)
@@ -120,8 +120,8 @@ func (t *team) store(head, row, col num) func(rows, cols int, v []ptx.Reg) {
 			em.Pop()
 			if left = append(left, values...); cols%blockSize > 0 {
 				at, offset := place(rows, cols-blockSize/2)
-				scale, behind := t.scaleAt(head, g.add(row, imm(rows)), g.add(col, imm(cols-blockSize/2)))
-				g.storeQuarter(g.quantised(q, left), ptx.At(at, offset), ptx.At(scale, behind), there)
+				scale, after := t.scaleAt(head, g.add(row, imm(rows)), g.add(col, imm(cols-blockSize/2)))
+				g.storeQuarter(g.quantised(q, left), ptx.At(at, offset), ptx.At(scale, after), there)
 				left = nil
 			}
 			return
@@ -141,7 +141,7 @@ func (t *team) store(head, row, col num) func(rows, cols int, v []ptx.Reg) {
 func (t *team) places(head, row, col num) func(rows, cols int) (ptx.Reg, int) {
 	g, s, elem := t.block, t.block.s, bytesFor(t.p.num.a, 1)
 	pitch, tile := t.p.num.tileA(1, s.BK), t.p.num.madeA(s.BM, s.BK)
-	sw, behind := layout.NewSwizzle(pitch), s.Stages*s.stageBytes(t.p)
+	sw, after := layout.NewSwizzle(pitch), s.Stages*s.stageBytes(t.p)
 	at := g.mad(head, t.headBytes(), g.inRow(&t.p.num, col))
 	// Where a warp's columns are a power of two of 16 bytes, and lie at a multiple of that, the number of 16 bytes among them is xored like the key
 	// of the swizzle, which is the same eight rows on.
@@ -158,14 +158,14 @@ func (t *team) places(head, row, col num) func(rows, cols int) (ptx.Reg, int) {
 				r = g.register(g.add(base, g.xor(key, imm(b%pitch))))
 				known[cols] = r
 			}
-			return r, behind + b/pitch*tile + rows*pitch
+			return r, after + b/pitch*tile + rows*pitch
 		}
 	}
 	return func(rows, cols int) (ptx.Reg, int) {
 		b := g.add(at, g.inRow(&t.p.num, imm(cols)))
 		in := g.mod(b, pitch)
 		to := g.add(g.mul(g.div(b, pitch), tile), g.add(g.swizzled(sw, g.add(row, imm(rows)), g.div(in, 16)), g.mod(in, 16)))
-		return g.register(g.add(g.smem, to)), behind
+		return g.register(g.add(g.smem, to)), after
 	}
 }
 

@@ -12,11 +12,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// product is a producer that is a product too: the hidden units of a perceptron are its columns, and K of the second product. A block has
+// productProducer is a producer that is a product too: the hidden units of a perceptron are its columns, and K of the second product. A block has
 // all of its rows of the first product's A in shared memory, behind the stages; a stage holds the weights of a chunk of hidden units in front of those
 // by which they are multiplied. Behind the rows lies the tile of A, the only one.
-type product struct {
-	*inner
+type productProducer struct {
+	*blockProduct
 	outer *problem
 
 	weights panelLoad
@@ -25,23 +25,23 @@ type product struct {
 	spots   map[[2]num]ptx.Reg // where groups of columns of a row are stored
 }
 
-// newProduct reads the last of several regions, behind the others.
-func newProduct(p *problem, parts []*ir.Node, t *target.Target) (producer, error) {
+// newProductProducer reads the last of several regions, behind the others.
+func newProductProducer(p *problem, parts []*ir.Node, t *target.Target) (producer, error) {
 	if p.b.src.data == nil {
 		return nil, fmt.Errorf("%s behind a product multiplies variables", p.anchor.Op.Name)
 	}
 	last := len(parts) - 1
-	in, err := newInner(parts[:last], parts[last], t, p.num.a)
+	in, err := newBlockProduct(parts[:last], parts[last], t, p.num.a)
 	if err != nil {
 		return nil, err
 	}
 	if in.p.m != p.m || in.p.n != p.k || in.p.z[0] != p.z[0] {
 		return nil, fmt.Errorf("%d products [%d,%d] in front of %d that multiply [%d,%d]", in.p.z[0], in.p.m, in.p.n, p.z[0], p.m, p.k)
 	}
-	return &product{inner: in, outer: p}, nil
+	return &productProducer{blockProduct: in, outer: p}, nil
 }
 
-func (d *product) traits() traits {
+func (d *productProducer) traits() traits {
 	t := traits{stem: stem(d.p), macs: d.p.macs(), cold: true}
 	if d.outer.num.tensor() {
 		t.schedules = func() []Schedule { return perceptrons(d.outer) }
@@ -49,34 +49,36 @@ func (d *product) traits() traits {
 	return t
 }
 
-func (d *product) lower(_ *problem, ctx *kernel.Context) *lower.Lowering { return d.inner.lower(ctx) }
+func (d *productProducer) lower(_ *problem, ctx *kernel.Context) *lower.Lowering {
+	return d.blockProduct.lower(ctx)
+}
 
 // own is the schedule of the product in front.
-func (d *product) own(s Schedule) Schedule {
+func (d *productProducer) own(s Schedule) Schedule {
 	own, _ := d.schedule(s.BM, s.BK, s.threads()/warpSize)
 	return own
 }
 
-func (d *product) shape(s Schedule) (tileShape, error) {
+func (d *productProducer) shape(s Schedule) (tileShape, error) {
 	own, err := d.schedule(s.BM, s.BK, s.threads()/warpSize)
 	if err == nil && d.p.producer != nil {
 		_, err = d.p.producer.shape(own)
 	}
 	return tileShape{
 		tilesM: ceilDiv(d.outer.m, s.BM), stage: d.weightBytes(own),
-		behind: d.rowBytes(own) + d.outer.num.madeA(s.BM, s.BK) + d.exchangeBytes(own),
+		afterStages: d.rowBytes(own) + d.outer.num.madeA(s.BM, s.BK) + d.exchangeBytes(own),
 	}, err
 }
 
 // registers are few where nothing is converted: fragments and addresses of one product are not needed while the other is computed. The
 // constants are what ptxas took for perceptrons with Gelu.
-func (d *product) registers(s Schedule, main int) (n int) {
+func (d *productProducer) registers(s Schedule, main int) (n int) {
 	own := d.own(s)
 	if d.p.num.direct() && d.outer.num.direct() {
 		a, b := s.warpM()/16, s.warpN()/16
 		n = 8*a*b + 4*(a+b) + 18*(own.warpM()/16)*(own.warpN()/16) + 50
 	} else {
-		n = main + d.inner.registers(own)
+		n = main + d.blockProduct.registers(own)
 	}
 	if d.p.producer != nil {
 		n = max(n+12, d.p.producer.registers(own, 0))
@@ -85,13 +87,15 @@ func (d *product) registers(s Schedule, main int) (n int) {
 }
 
 // rows, made and exchanged are where these lie in shared memory.
-func (d *product) rowsAt(s Schedule) int     { return s.Stages * s.stageBytes(d.outer) }
-func (d *product) madeAt(s Schedule) int     { return d.rowsAt(s) + d.rowBytes(d.own(s)) }
-func (d *product) exchangeAt(s Schedule) int { return d.madeAt(s) + d.outer.num.madeA(s.BM, s.BK) }
+func (d *productProducer) rowsAt(s Schedule) int { return s.Stages * s.stageBytes(d.outer) }
+func (d *productProducer) madeAt(s Schedule) int { return d.rowsAt(s) + d.rowBytes(d.own(s)) }
+func (d *productProducer) exchangeAt(s Schedule) int {
+	return d.madeAt(s) + d.outer.num.madeA(s.BM, s.BK)
+}
 
-func (d *product) work(s Schedule, all, loop, tail *cost.Work) {
+func (d *productProducer) work(s Schedule, all, loop, tail *cost.Work) {
 	own := d.own(s)
-	macs := d.inner.work(own, loop, tail)
+	macs := d.blockProduct.work(own, loop, tail)
 	if d.p.num.tensor() {
 		all.Products = append(all.Products, cost.Products{Type: d.p.num.mul.String(), MACs: macs * float64(s.chunks(d.outer)*s.tiles(d.outer))})
 	}
@@ -111,24 +115,24 @@ func (d *product) work(s Schedule, all, loop, tail *cost.Work) {
 	all.L2Read += float64(float64(tiles*d.p.m) * float64(d.p.n*e.reads[1]/e.group))
 }
 
-func (d *product) tables(pl *plan, s Schedule) {
-	pl.Operands[d.pl.b].Const, pl.Operands[d.pl.b].Front = d.pack(d.own(s), pl.ctx.Unpacked), 1
+func (d *productProducer) tables(pl *plan, s Schedule) {
+	pl.Operands[d.pl.b].Const, pl.Operands[d.pl.b].PartsFromLast = d.pack(d.own(s), pl.ctx.Unpacked), 1
 }
 
-func (d *product) emit(g *gen) emission {
+func (d *productProducer) emit(g *gen) emission {
 	own := *d // of this kernel
 	d = &own
 	return emission{
-		ahead:     func() { d.ahead(g) },
-		constants: func(stage num) { d.weights.issue(g, stage) },
-		arrive:    func() { d.arrive(g) },
-		begin:     func() { d.begin(g) },
-		tile:      func(_, stage num) num { return d.tile(g, stage) },
+		beforeWait: func() { d.beforeWait(g) },
+		constants:  func(stage num) { d.weights.issue(g, stage) },
+		arrive:     func() { d.arrive(g) },
+		begin:      func() { d.begin(g) },
+		tile:       func(_, stage num) num { return d.tile(g, stage) },
 	}
 }
 
-// ahead prepares the copies of weights: a tile has all K.
-func (d *product) ahead(g *gen) {
+// beforeWait prepares the copies of weights: a tile has all K.
+func (d *productProducer) beforeWait(g *gen) {
 	sub, pl, own := *g, *g.plan, d.own(g.s)
 	own.BK *= own.chunks(d.p)
 	pl.b = d.pl.b
@@ -138,7 +142,7 @@ func (d *product) ahead(g *gen) {
 }
 
 // arrive brings the block's rows.
-func (d *product) arrive(g *gen) {
+func (d *productProducer) arrive(g *gen) {
 	s := g.s
 	d.running = d.run(g, d.own(s), imm(d.rowsAt(s)), imm(d.exchangeAt(s)), func(row num) num {
 		m := g.add(g.mul(g.tileM, s.BM), row)
@@ -150,14 +154,14 @@ func (d *product) arrive(g *gen) {
 	d.running.load()
 }
 
-func (d *product) begin(g *gen) {
+func (d *productProducer) begin(g *gen) {
 	d.running.begin()
 	d.column = g.Reg(ptx.B32)
 	g.I("mov.b32", d.column, g.mul(g.first, g.s.BK).operand())
 }
 
 // tile computes the tile of A of a chunk, for which the stage is there.
-func (d *product) tile(g *gen, stage num) num {
+func (d *productProducer) tile(g *gen, stage num) num {
 	s, n, made := g.s, &d.outer.num, d.madeAt(g.s)
 	pitch := n.tileA(1, s.BK)
 	sw := layout.NewSwizzle(pitch)

@@ -56,7 +56,7 @@ func (c productCase) region(t testing.TB) *kerneltest.Region {
 	return joined(parts...)
 }
 
-func TestProductsInFrontOfAProductEqualTheReference(t *testing.T) {
+func TestProductProducer_EqualsTheReference(t *testing.T) {
 	for _, c := range []productCase{
 		{m: 25, c: 384, k: 192, n: 384, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true},
 		{m: 25, c: 384, k: 128, n: 384, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true, norm: true},
@@ -93,7 +93,7 @@ func TestAPerceptronIsItsProductsBitForBit(t *testing.T) {
 		pl, err := newPlan(p, ctx)
 		require.NoError(t, err)
 		require.NoError(t, s.valid(p, ctx.Target))
-		if d, ok := p.producer.(*product); ok {
+		if d, ok := p.producer.(*productProducer); ok {
 			require.Equal(t, 1, d.own(s).WarpsK)
 		}
 		return write(p, pl.at(p, s), s, ctx.Target)
@@ -105,9 +105,9 @@ func TestAPerceptronIsItsProductsBitForBit(t *testing.T) {
 		{m: 33, c: 128, k: 208, n: 64, op: "Gelu", x: f16, w: f16, a: e2m1, weights: e2m1, members: 2},
 	} {
 		b := c.region(t)
-		data, apart := maps.Clone(b.Data), Schedule{BM: 32, BN: 32, BK: min(64, 512/c.a.Bits()), WarpsM: 1, WarpsN: 1, WarpsK: 1, SplitK: 1, Stages: 2}
+		data, stride := maps.Clone(b.Data), Schedule{BM: 32, BN: 32, BK: min(64, 512/c.a.Bits()), WarpsM: 1, WarpsN: 1, WarpsK: 1, SplitK: 1, Stages: 2}
 		for _, part := range b.Node.Parts() {
-			maps.Copy(data, kerneltest.Run(t, lowered(part, apart), ctx.Target, data))
+			maps.Copy(data, kerneltest.Run(t, lowered(part, stride), ctx.Target, data))
 		}
 		for _, s := range []Schedule{
 			{BM: 64, BN: 64, BK: min(64, 512/c.a.Bits()), WarpsM: 2, WarpsN: 2, WarpsK: 1, SplitK: 1, Stages: 2},

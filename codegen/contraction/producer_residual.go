@@ -8,20 +8,20 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// expand is the contraction in front of a depthwise window: the expansion of an inverted residual (Sandler et al., 2018). A block copies
+// residualProducer is the contraction in front of a depthwise window: the expansion of an inverted residual (Sandler et al., 2018). A block copies
 // the pixels that its windows cover once. For every chunk of channels it multiplies them by the chunk's weights, and writes what follows
 // the product, rounded to what it would be stored as, to the image that the windows slide over: in f32, so that no window converts it again, and 0
 // where the window's padding is. Behind the stages and the tile of A lie the image and the pixels.
-type expand struct {
-	*inner // rows are pixels, columns the window's channels
-	slide  *slide
+type residualProducer struct {
+	*blockProduct // rows are pixels, columns the window's channels
+	slide         *windowProducer
 
 	panel panelLoad // of weights
 }
 
 // newExpand reads the contraction in front of a window.
-func newExpand(d *slide, region *ir.Node, t *target.Target) (*expand, error) {
-	in, err := newInner(nil, region, t, ir.Float32)
+func newExpand(d *windowProducer, region *ir.Node, t *target.Target) (*residualProducer, error) {
+	in, err := newBlockProduct(nil, region, t, ir.Float32)
 	if err != nil {
 		return nil, err
 	}
@@ -37,26 +37,26 @@ func newExpand(d *slide, region *ir.Node, t *target.Target) (*expand, error) {
 		return nil, fmt.Errorf("pixels of %d elements", p.k)
 	}
 	p.region, in.held = hold(p.region, p.n, p.b.value)
-	return &expand{inner: in, slide: d}, nil
+	return &residualProducer{blockProduct: in, slide: d}, nil
 }
 
 // mostOfPixel bounds the bytes of a pixel.
 const mostOfPixel = 512
 
 // width is how many neighbouring channels a thread computes: two of an mma's accumulators, or a run of fma.
-func (e *expand) width() int { return e.pl.epilogue.group }
+func (e *residualProducer) width() int { return e.pl.epilogue.group }
 
 // region is the part of the image that a tile's windows cover at most, its padding left out.
-func (e *expand) region(s Schedule) (h, w int) { return e.under(e.slide.rectangle(s)) }
+func (e *residualProducer) region(s Schedule) (h, w int) { return e.under(e.slide.rectangle(s)) }
 
 // under is the part of the image under a tile.
-func (e *expand) under(h, w int) (rows, columns int) {
+func (e *residualProducer) under(h, w int) (rows, columns int) {
 	d := e.slide
 	return most(d.H, d.OH, h, d.haloRows(h), d.SH, d.Top), most(d.W, d.OW, w, d.haloColumns(w), d.SW, d.Left)
 }
 
 // tiles is the number of products of 16 pixels for a tile.
-func (e *expand) tiles(h, w int) int {
+func (e *residualProducer) tiles(h, w int) int {
 	rows, columns := e.under(h, w)
 	return ceilDiv(rows*columns, 16)
 }
@@ -71,14 +71,14 @@ func most(size, outputs, n, halo, stride, pad int) (most int) {
 }
 
 // pixels is the number of pixels that a block has, and rows that of the tiles of products that it makes of them.
-func (e *expand) pixels(s Schedule) int {
+func (e *residualProducer) pixels(s Schedule) int {
 	h, w := e.region(s)
 	return h * w
 }
-func (e *expand) rows(s Schedule) int { return 16 * e.tiles(e.slide.rectangle(s)) }
+func (e *residualProducer) rows(s Schedule) int { return 16 * e.tiles(e.slide.rectangle(s)) }
 
 // depth is K, in whole steps.
-func (e *expand) depth() int {
+func (e *residualProducer) depth() int {
 	step := 4
 	if e.p.num.tensor() {
 		step = e.p.num.unit()
@@ -87,43 +87,43 @@ func (e *expand) depth() int {
 }
 
 // pitch is the number of bytes from a pixel to the next: an odd number of vectors, so that those of eight pixels lie in different banks.
-func (e *expand) pitch() int { return (ceilDiv(bytesFor(e.p.num.a, e.depth()), 16) | 1) * 16 }
+func (e *residualProducer) pitch() int { return (ceilDiv(bytesFor(e.p.num.a, e.depth()), 16) | 1) * 16 }
 
 // imagePitch is likewise that of the image.
-func (e *expand) imagePitch(s Schedule) int { return s.BK*4 + 16 }
+func (e *residualProducer) imagePitch(s Schedule) int { return s.BK*4 + 16 }
 
-func (e *expand) imageBytes(s Schedule) int {
+func (e *residualProducer) imageBytes(s Schedule) int {
 	h, w := e.slide.rectangle(s)
 	return e.slide.haloOf(h, w) * e.imagePitch(s)
 }
 
-func (e *expand) behind(s Schedule) int {
+func (e *residualProducer) afterStages(s Schedule) int {
 	return e.imageBytes(s) + e.rows(s)*e.pitch() + e.placeBytes(s)
 }
 
-func (e *expand) placeBytes(s Schedule) int { return ceilDiv(e.rows(s)*4, 16) * 16 }
+func (e *residualProducer) placeBytes(s Schedule) int { return ceilDiv(e.rows(s)*4, 16) * 16 }
 
 // Where they begin in shared memory.
-func (e *expand) imageAt(s Schedule) int {
+func (e *residualProducer) imageAt(s Schedule) int {
 	return s.Stages*s.stageBytes(e.slide.p) + e.slide.p.num.tileA(s.BM, s.BK)
 }
-func (e *expand) pixelsAt(s Schedule) int { return e.imageAt(s) + e.imageBytes(s) }
-func (e *expand) placesAt(s Schedule) int { return e.pixelsAt(s) + e.rows(s)*e.pitch() }
+func (e *residualProducer) pixelsAt(s Schedule) int { return e.imageAt(s) + e.imageBytes(s) }
+func (e *residualProducer) placesAt(s Schedule) int { return e.pixelsAt(s) + e.rows(s)*e.pitch() }
 
 // own is the schedule of the product: a tile has all K.
-func (e *expand) own(s Schedule) Schedule {
+func (e *residualProducer) own(s Schedule) Schedule {
 	own := s
 	own.BM, own.BN, own.BK = e.rows(s), s.BK, e.depth()
 	return own
 }
 
 // turn is the schedule of what a warp multiplies at a time.
-func (e *expand) turn(s Schedule) Schedule {
+func (e *residualProducer) turn(s Schedule) Schedule {
 	return Schedule{BM: 16, BN: e.across(s), BK: e.depth(), WarpsM: 1, WarpsN: 1, WarpsK: 1}
 }
 
 // registers are those of a thread that expands pixels: sums, constants and weights of its columns, and fragments of a unit.
-func (e *expand) registers(s Schedule) int {
+func (e *residualProducer) registers(s Schedule) int {
 	n, tiles, r := &e.p.num, e.across(s)/8, 24
 	if !n.tensor() {
 		return r + (2+len(e.held.rows))*e.width()
@@ -142,10 +142,10 @@ func (e *expand) registers(s Schedule) int {
 }
 
 // across is how many columns a warp multiplies at a time.
-func (e *expand) across(s Schedule) int { return min(s.BK, 32) }
+func (e *residualProducer) across(s Schedule) int { return min(s.BK, 32) }
 
 // turns is how often a warp, or with fma a thread, does so for a chunk, of all of the block together.
-func (e *expand) turns(s Schedule) int {
+func (e *residualProducer) turns(s Schedule) int {
 	if e.p.num.tensor() {
 		return e.rows(s) / 16 * (s.BK / e.across(s))
 	}
@@ -153,14 +153,14 @@ func (e *expand) turns(s Schedule) int {
 }
 
 // workers are the block's warps, or its threads.
-func (e *expand) workers(s Schedule) int {
+func (e *residualProducer) workers(s Schedule) int {
 	if e.p.num.tensor() {
 		return s.threads() / warpSize
 	}
 	return s.threads()
 }
 
-func (e *expand) valid(s Schedule) error {
+func (e *residualProducer) valid(s Schedule) error {
 	if e.p.num.tensor() && e.workers(s)%e.parts(s) != 0 {
 		return refuse("%d warps for %d parts of a chunk", e.workers(s), e.parts(s))
 	}
@@ -171,7 +171,7 @@ func (e *expand) valid(s Schedule) error {
 }
 
 // work adds what a warp does for a chunk, and before the first one.
-func (e *expand) work(s Schedule, all, loop, tail *cost.Work) {
+func (e *residualProducer) work(s Schedule, all, loop, tail *cost.Work) {
 	size, width := e.pl.epilogue.size, float64(e.width())
 	share := float64(e.turns(s)) / float64(e.workers(s)) // turns of a warp
 	loop.Barriers++
@@ -235,14 +235,14 @@ func (e *expand) work(s Schedule, all, loop, tail *cost.Work) {
 }
 
 // vector is the number of bytes of a copy, and vectors that of the copies of a pixel, what fills the last step included.
-func (e *expand) vector() int {
+func (e *residualProducer) vector() int {
 	bytes := bytesFor(e.p.num.a, e.p.k)
 	return min(16, bytes&-bytes)
 }
-func (e *expand) vectors() int { return bytesFor(e.p.num.a, e.depth()) / e.vector() }
+func (e *residualProducer) vectors() int { return bytesFor(e.p.num.a, e.depth()) / e.vector() }
 
 // candidates are the schedules worth considering.
-func (e *expand) candidates() (out []Schedule) {
+func (e *residualProducer) candidates() (out []Schedule) {
 	p := e.slide.p
 	columns := ceilDiv(p.n, 16) * 16
 	for _, bm := range []int{32, 48, 64, 80, 96, 112, 128, 160, 208} {
@@ -259,7 +259,7 @@ func (e *expand) candidates() (out []Schedule) {
 }
 
 // shared are the ways to share a block's tile among four to sixteen warps, and K among blocks. With few chunks a block needs few stages.
-func (e *expand) shared(s Schedule) (out []Schedule) {
+func (e *residualProducer) shared(s Schedule) (out []Schedule) {
 	for _, split := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16} {
 		for warps := 4; warps <= 16; warps++ {
 			for wk := 1; wk <= 4; wk *= 2 {

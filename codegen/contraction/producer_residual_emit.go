@@ -9,7 +9,7 @@ import (
 )
 
 // corner is where the block's part of the image begins: all of it lies in the image.
-func (e *expand) corner(g *gen) (image, top, left num) {
+func (e *residualProducer) corner(g *gen) (image, top, left num) {
 	d := e.slide
 	image, oy, ox := d.corner(g)
 	h, w := e.region(g.s)
@@ -26,7 +26,7 @@ func (g *gen) clamped(x num, step, pad, most int) num {
 }
 
 // copyWeights prepares the copies of weights, which lie behind those of the windows in a stage.
-func (e *expand) copyWeights(g *gen) {
+func (e *residualProducer) copyWeights(g *gen) {
 	sub, pl := *g, *g.plan
 	pl.b = e.pl.b
 	sub.p, sub.s, sub.plan, sub.tileN, sub.first = e.p, e.own(g.s), &pl, g.first, imm(0)
@@ -34,8 +34,8 @@ func (e *expand) copyWeights(g *gen) {
 	e.panel.begin(&sub)
 }
 
-// ahead makes the image's padding 0, and says where in the image each pixel lies.
-func (e *expand) ahead(g *gen) {
+// beforeWait makes the image's padding 0, and says where in the image each pixel lies.
+func (e *residualProducer) beforeWait(g *gen) {
 	s, d := g.s, e.slide
 	e.copyWeights(g)
 	h, w := d.rectangle(s)
@@ -101,7 +101,7 @@ func (g *gen) zero(at, bytes int) {
 }
 
 // arrive starts the copies of the pixels.
-func (e *expand) arrive(g *gen) {
+func (e *residualProducer) arrive(g *gen) {
 	s, p, d := g.s, e.p, e.slide
 	image, top, left := e.corner(g)
 	base := imm(0)
@@ -142,11 +142,11 @@ func (e *expand) arrive(g *gen) {
 }
 
 // chunk computes the image of a chunk of channels, whose weights are in the stage.
-func (e *expand) chunk(g *gen, chunk, stage num) {
+func (e *residualProducer) chunk(g *gen, chunk, stage num) {
 	s := g.s
 	turns, workers := e.turns(s), e.workers(s)
 	g.Comment("the image: %d pixels of %d channels", e.pixels(s), s.BK)
-	c := &expansion{expand: e, env: g.envOf(e.pl.Lowering), chunk: chunk, taps: g.register(g.add(g.smem, stage))}
+	c := &expansion{residualProducer: e, env: g.envOf(e.pl.Lowering), chunk: chunk, taps: g.register(g.add(g.smem, stage))}
 	at, branch, multiply := g.tid, "bra", c.fma
 	if e.p.num.tensor() {
 		at, branch, multiply = g.warp, "bra.uni", c.lanes(g).mma
@@ -175,7 +175,7 @@ func (e *expand) chunk(g *gen, chunk, stage num) {
 
 // expansion is the columns of a chunk, and what follows the product of pixels with them.
 type expansion struct {
-	*expand
+	*residualProducer
 	env   expr.Env
 	chunk num
 	taps  ptx.Reg // address of the stage
@@ -252,10 +252,10 @@ func (c *expansion) lanes(g *gen) *lanes {
 }
 
 // parts is the number of warps that multiply the same pixels.
-func (e *expand) parts(s Schedule) int { return s.BK / e.across(s) }
+func (e *residualProducer) parts(s Schedule) int { return s.BK / e.across(s) }
 
 // keeps reports whether a warp multiplies several tiles of pixels by weights that fit into its registers.
-func (e *expand) keeps(s Schedule) bool {
+func (e *residualProducer) keeps(s Schedule) bool {
 	n := &e.p.num
 	return e.turns(s) > e.workers(s) && n.termsB*e.depth()/n.stepMul()*e.across(s)/4 <= mostKept
 }
@@ -301,7 +301,7 @@ func (l *lanes) mma(g *gen, at num) {
 		for _, acc := range c.acc[0] {
 			sums = append(sums, acc[2*half:2*half+2])
 		}
-		l.finish(g, run{pixel: g.add(rows, g.add(l.pixel, imm(8*half))), place: ptx.At(places, l.placesAt(s)+32*half), image: l.image, apart: 8, sums: sums, ends: l.ends})
+		l.finish(g, run{pixel: g.add(rows, g.add(l.pixel, imm(8*half))), place: ptx.At(places, l.placesAt(s)+32*half), image: l.image, stride: 8, sums: sums, ends: l.ends})
 	}
 }
 
@@ -337,16 +337,16 @@ func (e *expansion) fma(g *gen, at num) {
 
 // run are sums of a pixel: of some neighbouring channels each, which are so far apart.
 type run struct {
-	pixel num      // in the block's
-	place ptx.Addr // where it is said where in the image the pixel lies
-	image num      // address of the column in the image's first pixel
-	apart int
-	sums  [][]ptx.Reg
-	ends  []*expr.Emitter // of what follows them
+	pixel  num      // in the block's
+	place  ptx.Addr // where it is said where in the image the pixel lies
+	image  num      // address of the column in the image's first pixel
+	stride int
+	sums   [][]ptx.Reg
+	ends   []*expr.Emitter // of what follows them
 }
 
 // finish makes of a pixel's sums what the window reads.
-func (e *expand) finish(g *gen, r run) {
+func (e *residualProducer) finish(g *gen, r run) {
 	s, p, d := g.s, e.p, e.slide
 	place := g.Reg(ptx.B32)
 	g.I("ld.shared.b32", place, r.place)
@@ -379,7 +379,7 @@ func (e *expand) finish(g *gen, r run) {
 		}
 		out := em.EmitAll(ep.result)
 		em.Pop()
-		g.If(there, fmt.Sprintf("st.shared.v%d.f32", len(out)), ptx.At(to, e.imageAt(s)+4*j*r.apart), ptx.V(out...))
+		g.If(there, fmt.Sprintf("st.shared.v%d.f32", len(out)), ptx.At(to, e.imageAt(s)+4*j*r.stride), ptx.V(out...))
 	}
 }
 

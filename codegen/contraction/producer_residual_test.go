@@ -210,7 +210,7 @@ func TestExpansionsChangeNoBit(t *testing.T) {
 			parts := c.parts(t)
 			last := parts[2]
 			nodes := []*ir.Node{parts[0].Node, parts[1].Node, parts[2].Node}
-			chain, ctx := ir.NewFused(nodes, false), sm121(t)
+			fused, ctx := ir.NewFused(nodes, false), sm121(t)
 			if c.partial {
 				ctx = keeping(t, 13)
 			}
@@ -227,7 +227,7 @@ func TestExpansionsChangeNoBit(t *testing.T) {
 				return write(p, pl.at(p, s), s, ctx.Target)
 			}
 			data := maps.Clone(last.Data)
-			one := kerneltest.Run(t, kernelOf(chain), ctx.Target, data)[last.Node.Outputs[0]]
+			one := kerneltest.Run(t, kernelOf(fused), ctx.Target, data)[last.Node.Outputs[0]]
 			for _, n := range []*ir.Node{nodes[0], ir.NewFused(nodes[1:], false)} {
 				maps.Copy(data, kerneltest.Run(t, kernelOf(n), ctx.Target, data))
 			}

@@ -15,9 +15,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// rows is a producer whose rows are normalised: several lanes of a warp compute a row, all columns that the block multiplies. They lie
+// rowsProducer is a producer whose rows are normalised: several lanes of a warp compute a row, all columns that the block multiplies. They lie
 // behind the stages, a tile for every chunk, before the first one is multiplied.
-type rows struct {
+type rowsProducer struct {
 	p      *problem
 	region *ir.Node // with its storage spelled out
 
@@ -46,16 +46,16 @@ const (
 	mostRows  = 8  // of which they are
 )
 
-// newRows reads the only region in front.
-func newRows(p *problem, front []*ir.Node) (producer, error) {
-	if len(front) > 1 || !normalisesRows(front[0]) {
-		return nil, fmt.Errorf("%s does not normalise rows, alone", front[len(front)-1].Name)
+// newRowsProducer reads the only region in front.
+func newRowsProducer(p *problem, producers []*ir.Node) (producer, error) {
+	if len(producers) > 1 || !normalisesRows(producers[0]) {
+		return nil, fmt.Errorf("%s does not normalise rows, alone", producers[len(producers)-1].Name)
 	}
-	region, err := front[0].Explicit()
+	region, err := producers[0].Explicit()
 	if err != nil {
 		return nil, err
 	}
-	r := &rows{p: p, region: region, blocks: region.Region.BlockQuantize(), counted: map[turn]cost.Work{}, chosen: map[Schedule]turn{}}
+	r := &rowsProducer{p: p, region: region, blocks: region.Region.BlockQuantize(), counted: map[turn]cost.Work{}, chosen: map[Schedule]turn{}}
 	bits := p.num.a.Bits()
 	wide := 16 // bits of the widest element that is read
 	for i, v := range region.Inputs {
@@ -93,15 +93,15 @@ func normalisesRows(n *ir.Node) bool {
 
 const warpSize = 32
 
-func (r *rows) traits() traits {
-	t := traits{stem: "rows", macs: r.region.MACs(), ahead: true}
+func (r *rowsProducer) traits() traits {
+	t := traits{stem: "rows", macs: r.region.MACs(), precomputed: true}
 	if i := slices.IndexFunc(r.region.Region.Body.Nodes, func(n *ir.Node) bool { return n.Role() == ir.RoleHeavy }); i >= 0 {
 		t.stem = strings.ToLower(r.region.Region.Body.Nodes[i].Op.Name)
 	}
 	return t
 }
 
-func (r *rows) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
+func (r *rowsProducer) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 	l := lower.New(r.region, ctx)
 	b, y, stored := l.B, r.region.Region.Body.Outputs[0], p.num.a
 	if r.blocks != nil {
@@ -119,7 +119,7 @@ func (r *rows) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 }
 
 // perTurn is what a warp does in a turn.
-func (r *rows) perTurn(t turn) cost.Work {
+func (r *rowsProducer) perTurn(t turn) cost.Work {
 	if w, ok := r.counted[t]; ok {
 		return w
 	}
@@ -134,7 +134,7 @@ func (r *rows) perTurn(t turn) cost.Work {
 	}
 	g.smem, g.lane, g.tileM, g.first = g.special("%tid.x"), g.special("%tid.x"), g.special("%ctaid.x"), imm(0)
 	sectors := map[int]float64{}
-	e := &rowsEmitter{rows: r, gen: g, turn: t}
+	e := &rowsEmitter{rowsProducer: r, gen: g, turn: t}
 	e.begin(func(index *expr.Expr, bytes, size int) {
 		sectors[len(k.Body)] = expr.Sectors(r.l.B, index, bytes, size, func(lane int, with map[*expr.Expr]*expr.Expr) {
 			with[e.lane] = r.l.B.Int(lane % t.lanes)
@@ -160,7 +160,7 @@ func (r *rows) perTurn(t turn) cost.Work {
 }
 
 // turns are the ways in which a warp of the schedule can take its rows.
-func (r *rows) turns(s Schedule) (out []turn) {
+func (r *rowsProducer) turns(s Schedule) (out []turn) {
 	whole := s
 	whole.SplitK = 1
 	for lanes := warpSize; lanes >= 4; lanes /= 2 {
@@ -176,7 +176,7 @@ func (r *rows) turns(s Schedule) (out []turn) {
 }
 
 // turn is the fastest of these.
-func (r *rows) turn(s Schedule) turn {
+func (r *rowsProducer) turn(s Schedule) turn {
 	key := Schedule{BM: s.BM, BN: s.threads(), BK: s.BK, SplitK: s.SplitK}
 	if t, ok := r.chosen[key]; ok {
 		return t
@@ -199,38 +199,38 @@ func (r *rows) turn(s Schedule) turn {
 }
 
 // rounds is how many vectors of a row a lane has.
-func (r *rows) rounds(s Schedule, t turn) int { return ceilDiv(r.vectors(s), t.lanes) }
+func (r *rowsProducer) rounds(s Schedule, t turn) int { return ceilDiv(r.vectors(s), t.lanes) }
 
 // vectors is how many of them a row of the block's tiles has.
-func (r *rows) vectors(s Schedule) int { return s.chunksPerSplit(r.p) * s.BK / r.vector }
+func (r *rowsProducer) vectors(s Schedule) int { return s.chunksPerSplit(r.p) * s.BK / r.vector }
 
 // rowsOfWarp is how many rows of a tile each of the block's warps has.
 func (s Schedule) rowsOfWarp() int { return s.BM / (s.threads() / warpSize) }
 
-func (r *rows) shape(s Schedule) (t tileShape, err error) {
+func (r *rowsProducer) shape(s Schedule) (t tileShape, err error) {
 	switch {
 	case s.BM%(s.threads()/warpSize) != 0:
 		err = refuse("%d rows for %d warps", s.BM, s.threads()/warpSize)
 	case len(r.turns(s)) == 0:
 		err = refuse("rows of %d elements in registers of a warp", r.vectors(s)*r.vector)
 	}
-	return tileShape{tilesM: ceilDiv(r.p.m, s.BM), behind: s.chunksPerSplit(r.p) * r.p.num.madeA(s.BM, s.BK)}, err
+	return tileShape{tilesM: ceilDiv(r.p.m, s.BM), afterStages: s.chunksPerSplit(r.p) * r.p.num.madeA(s.BM, s.BK)}, err
 }
 
-func (r *rows) registers(s Schedule, main int) int {
+func (r *rowsProducer) registers(s Schedule, main int) int {
 	t := r.turn(s)
 	return max(main, 60+2*t.each*r.rounds(s, t)*r.vector)
 }
 
-func (r *rows) tables(*plan, Schedule) {}
+func (r *rowsProducer) tables(*plan, Schedule) {}
 
-func (r *rows) emit(g *gen) emission {
+func (r *rowsProducer) emit(g *gen) emission {
 	return emission{begin: func() { r.begin(g) }, tile: func(chunk, _ num) num {
 		return g.mad(chunk, g.p.num.madeA(g.s.BM, g.s.BK), imm(g.s.Stages*g.s.stageBytes(g.p)))
 	}}
 }
 
-func (r *rows) work(s Schedule, all, _, tail *cost.Work) {
+func (r *rowsProducer) work(s Schedule, all, _, tail *cost.Work) {
 	t := r.turn(s)
 	taken := 0 // turns of all blocks of a column
 	for first := 0; first < r.p.m; first += s.BM {
@@ -247,11 +247,11 @@ func (r *rows) work(s Schedule, all, _, tail *cost.Work) {
 	all.L2Read += float64(s.tilesN(r.p) * s.SplitK * r.p.batches() * r.p.m * r.read)
 }
 
-func (r *rows) begin(g *gen) {
+func (r *rowsProducer) begin(g *gen) {
 	s, t := g.s, r.turn(g.s)
 	times, warps := s.rowsOfWarp()/t.rows(), s.threads()/warpSize
 	g.Comment("A: %d rows of a warp, %d at a time, each of %d lanes", s.rowsOfWarp(), t.rows(), t.lanes)
-	e := &rowsEmitter{rows: r, gen: g, turn: t}
+	e := &rowsEmitter{rowsProducer: r, gen: g, turn: t}
 	e.begin(nil)
 	first := g.mul(g.warp, t.rows())
 	loop := g.NewLabel("rows")
@@ -272,7 +272,7 @@ func (r *rows) begin(g *gen) {
 
 // rowsEmitter writes turns of a warp.
 type rowsEmitter struct {
-	*rows
+	*rowsProducer
 	gen  *gen
 	turn turn
 	em   *expr.Emitter
@@ -370,7 +370,7 @@ func (e *rowsEmitter) turnAt(first num) {
 // store stores the vectors that a lane has of the rows of a turn, one row after the other: words, and where A is in blocks the scale.
 func (e *rowsEmitter) store(first num, next func() []ptx.Reg) {
 	g, s, lanes := e.gen, e.gen.s, e.turn.lanes
-	num, behind := &e.p.num, s.Stages*s.stageBytes(e.p)
+	num, after := &e.p.num, s.Stages*s.stageBytes(e.p)
 	bytes, pitch := bytesFor(num.a, e.vector), num.tileA(1, s.BK)
 	tile, sw := num.madeA(s.BM, s.BK), layout.NewSwizzle(pitch)
 	in := g.mul(e.at, bytes) // of a row, the lane's first vector
@@ -400,17 +400,17 @@ func (e *rowsEmitter) store(first num, next func() []ptx.Reg) {
 			}
 			words := next()
 			if last := len(words) - 1; e.blocks != nil {
-				g.Where(there, "st.shared.u8", ptx.At(scales[place], behind+off/pitch*tile+num.tileA(s.BM, s.BK)), words[last])
+				g.Where(there, "st.shared.u8", ptx.At(scales[place], after+off/pitch*tile+num.tileA(s.BM, s.BK)), words[last])
 				words = words[:last]
 			}
 			op, from := storeWords(words)
-			g.Where(there, op, ptx.At(to, behind+off/pitch*tile), from)
+			g.Where(there, op, ptx.At(to, after+off/pitch*tile), from)
 		}
 	}
 }
 
 // vectorAt are the elements of a vector of a row as they are stored: 0 beyond K. Vectors are below most.
-func (r *rows) vectorAt(row, at *expr.Expr, most int) []*expr.Expr {
+func (r *rowsProducer) vectorAt(row, at *expr.Expr, most int) []*expr.Expr {
 	b, all := r.l.B, r.p.k/r.vector
 	inside := b.Lt(at, b.Int(all))
 	if most > all {

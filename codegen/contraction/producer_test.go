@@ -96,7 +96,7 @@ func onTargets(t *testing.T, c any, a ir.DType, region func(t testing.TB) *kerne
 	}
 }
 
-func TestRowsInFrontOfAProductEqualTheReference(t *testing.T) {
+func TestRowsProducer_EqualsTheReference(t *testing.T) {
 	for _, c := range []rowsCase{
 		{op: "LayerNorm", m: 25, k: 384, n: 96, x: f32, a: f16, w: f16, gain: true},
 		{op: "LayerNorm", m: 1, k: 200, n: 10, x: f16, a: f16, w: f16},
@@ -139,7 +139,7 @@ func (c slideCase) region(t testing.TB) *kerneltest.Region {
 	return joined(first, second)
 }
 
-func TestWindowsInFrontOfAProductEqualTheReference(t *testing.T) {
+func TestWindowProducer_EqualsTheReference(t *testing.T) {
 	for _, c := range []slideCase{
 		{h: 10, w: 20, c: 48, n: 24, k: 3, stride: 1, pad: 1, x: f16, a: f16, weights: f16},
 		{h: 21, w: 13, c: 144, n: 40, k: 5, stride: 2, pad: 2, x: f16, a: f16, weights: f16, images: 2},
@@ -192,7 +192,7 @@ func TestRowsAreTheSameInEveryTurn(t *testing.T) {
 		require.NoError(t, err)
 		pl, err := newPlan(p, ctx)
 		require.NoError(t, err)
-		r := p.producer.(*rows)
+		r := p.producer.(*rowsProducer)
 		tried := map[turn]bool{}
 		for _, s := range candidates(p) {
 			if s.valid(p, ctx.Target) != nil || pl.fits(s) != nil {
@@ -307,7 +307,7 @@ func (c headsCase) region(t testing.TB) *kerneltest.Region {
 	return joined(first, second)
 }
 
-func TestHeadsInFrontOfAProductEqualTheReference(t *testing.T) {
+func TestAttentionProducer_EqualsTheReference(t *testing.T) {
 	for _, c := range []headsCase{
 		{h: 6, s: 25, d: 64, n: 384, x: f16, a: f16, w: f16},
 		{h: 16, s: 32, d: 32, n: 72, x: f16, a: f16, w: f16, members: 2},
@@ -407,9 +407,9 @@ func sameBits(t *testing.T, b *kerneltest.Region, lower kerneltest.Lowering, one
 		if i%4 > 0 && !all {
 			continue
 		}
-		apart := kerneltest.Run(t, write(q, ql.at(q, s), s, ctx.Target), ctx.Target, data)
+		stride := kerneltest.Run(t, write(q, ql.at(q, s), s, ctx.Target), ctx.Target, data)
 		chained := kerneltest.Run(t, write(p, pl.at(p, s), s, ctx.Target), ctx.Target, b.Data)
-		require.Equal(t, apart[b.Outputs[0]], chained[b.Outputs[0]], s)
+		require.Equal(t, stride[b.Outputs[0]], chained[b.Outputs[0]], s)
 	}
 }
 

@@ -16,14 +16,14 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// slide is a producer that is a depthwise convolution: rows of A are its pixels, columns its channels. A block's rows are a rectangle of
+// windowProducer is a producer that is a depthwise convolution: rows of A are its pixels, columns its channels. A block's rows are a rectangle of
 // pixels. A stage holds the part of the image that a chunk's windows cover, as it lies in memory, and their weights; before a chunk is
 // multiplied, threads slide the windows over that and write its tile of A, the only one, behind the stages. Where the image is what another
 // contraction makes of pixels, a stage holds the weights of that instead.
-type slide struct {
+type windowProducer struct {
 	*windows.Depthwise
 	p    *problem
-	from *expand // computes the image; nil: it lies in memory
+	from *residualProducer // computes the image; nil: it lies in memory
 
 	vector int // channels that a thread computes together
 	l      *lower.Lowering
@@ -31,7 +31,7 @@ type slide struct {
 	param, table int
 	values       []*expr.Expr
 	size         expr.Size // of values
-	held         held
+	held         channelConstants
 	acc          []*expr.Expr // variables: the sums
 	stored       ir.DType
 	// variables: place of the vector
@@ -55,8 +55,8 @@ type haloStep struct {
 	column num      // channel in the chunk
 }
 
-// newSlide reads a window, in front of which a contraction may be.
-func newSlide(p *problem, parts []*ir.Node, t *target.Target) (producer, error) {
+// newWindowProducer reads a window, in front of which a contraction may be.
+func newWindowProducer(p *problem, parts []*ir.Node, t *target.Target) (producer, error) {
 	if len(parts) > 2 {
 		return nil, fmt.Errorf("%d regions in front of %s", len(parts)-1, parts[len(parts)-1].Name)
 	}
@@ -64,7 +64,7 @@ func newSlide(p *problem, parts []*ir.Node, t *target.Target) (producer, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &slide{Depthwise: d, p: p, vector: 8, rectangles: map[int][2]int{}, patches: map[Schedule]patch{}}
+	s := &windowProducer{Depthwise: d, p: p, vector: 8, rectangles: map[int][2]int{}, patches: map[Schedule]patch{}}
 	d.Region, s.held = hold(d.Region, d.C, nil)
 	if p.num.a.Bits() > 16 {
 		s.vector = 4
@@ -82,7 +82,7 @@ func newSlide(p *problem, parts []*ir.Node, t *target.Target) (producer, error) 
 	return s, err
 }
 
-func (d *slide) traits() traits {
+func (d *windowProducer) traits() traits {
 	t := traits{stem: fmt.Sprintf("dwconv%dx%d", d.KH, d.KW), macs: d.Region.MACs()}
 	if d.from != nil {
 		t.stem, t.macs = stem(d.from.p)+"_"+t.stem, t.macs+d.from.p.macs()
@@ -93,10 +93,10 @@ func (d *slide) traits() traits {
 	return t
 }
 
-func (d *slide) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
+func (d *windowProducer) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 	l := lower.New(d.Region, ctx)
 	if d.from != nil {
-		l = d.from.lower(ctx).Beside(d.Region)
+		l = d.from.lower(ctx).Further(d.Region)
 	}
 	d.held.lower(l)
 	b, y := l.B, d.Region.Region.Body.Outputs[0]
@@ -131,12 +131,12 @@ func (d *slide) lower(p *problem, ctx *kernel.Context) *lower.Lowering {
 	d.places = slices.ContainsFunc(d.values, func(x *expr.Expr) bool { return x.DependsOnAny(d.image, d.oy, d.ox) })
 	d.param = l.Input(d.source())
 	d.table = l.Table(nil)
-	l.Operands[d.table].Front = 1
+	l.Operands[d.table].PartsFromLast = 1
 	return l
 }
 
 // source is the value of the graph that holds the images, or the pixels that they are made of.
-func (d *slide) source() *ir.Value {
+func (d *windowProducer) source() *ir.Value {
 	if d.from != nil {
 		return d.from.p.a.value
 	}
@@ -152,8 +152,8 @@ func (d *slide) source() *ir.Value {
 	return nil
 }
 
-// stacked reports whether each member has images of its own.
-func (d *slide) stacked() bool {
+// batched reports whether each member has images of its own.
+func (d *windowProducer) batched() bool {
 	for i, v := range d.Region.Inputs {
 		if v == d.source() {
 			return d.Region.Region.Operands[i].Batched
@@ -164,7 +164,7 @@ func (d *slide) stacked() bool {
 
 // rectangle is what a block has of the result: so many pixels, at most as many as its tile has rows, that the images of all blocks together
 // are smallest.
-func (d *slide) rectangle(s Schedule) (h, w int) {
+func (d *windowProducer) rectangle(s Schedule) (h, w int) {
 	if r, ok := d.rectangles[s.BM]; ok {
 		return r[0], r[1]
 	}
@@ -185,13 +185,13 @@ func (d *slide) rectangle(s Schedule) (h, w int) {
 }
 
 // pixels is the number of rows of a block's tile that it computes.
-func (d *slide) pixels(s Schedule) int {
+func (d *windowProducer) pixels(s Schedule) int {
 	h, w := d.rectangle(s)
 	return h * w
 }
 
 // padded reports whether some windows of some tile reach beyond the image.
-func (d *slide) padded(s Schedule) bool {
+func (d *windowProducer) padded(s Schedule) bool {
 	h, w := d.rectangle(s)
 	beyond := func(size, outputs, n, halo, stride, pad int) bool {
 		last := (ceilDiv(outputs, n)-1)*n*stride - pad
@@ -200,13 +200,13 @@ func (d *slide) padded(s Schedule) bool {
 	return beyond(d.H, d.OH, h, d.haloRows(h), d.SH, d.Top) || beyond(d.W, d.OW, w, d.haloColumns(w), d.SW, d.Left)
 }
 
-func (d *slide) haloOf(h, w int) int { return d.haloRows(h) * d.haloColumns(w) }
+func (d *windowProducer) haloOf(h, w int) int { return d.haloRows(h) * d.haloColumns(w) }
 
-func (d *slide) haloRows(h int) int    { return (h-1)*d.SH + (d.KH-1)*d.DH + 1 }
-func (d *slide) haloColumns(w int) int { return (w-1)*d.SW + (d.KW-1)*d.DW + 1 }
+func (d *windowProducer) haloRows(h int) int    { return (h-1)*d.SH + (d.KH-1)*d.DH + 1 }
+func (d *windowProducer) haloColumns(w int) int { return (w-1)*d.SW + (d.KW-1)*d.DW + 1 }
 
 // row is the pixel of a row of a tile.
-func (d *slide) row(g *gen, row num, beyond ptx.Ref) num {
+func (d *windowProducer) row(g *gen, row num, beyond ptx.Ref) num {
 	h, w := d.rectangle(g.s)
 	if h*w < g.s.BM {
 		g.If(g.compare("ge.u32", row, imm(h*w)), "bra", beyond)
@@ -221,21 +221,21 @@ func (d *slide) row(g *gen, row num, beyond ptx.Ref) num {
 	return g.mad(g.mad(image, d.OH, oy), d.OW, ox)
 }
 
-func (d *slide) pixel(g *gen, row num) (image, oy, ox num) {
+func (d *windowProducer) pixel(g *gen, row num) (image, oy, ox num) {
 	_, w := d.rectangle(g.s)
 	image, top, left := d.corner(g)
 	return image, g.add(top, g.div(row, w)), g.add(left, g.mod(row, w))
 }
 
 // corner is the block's first pixel.
-func (d *slide) corner(g *gen) (image, oy, ox num) {
+func (d *windowProducer) corner(g *gen) (image, oy, ox num) {
 	h, w := d.rectangle(g.s)
 	at := g.asm.split([]int{d.Images, ceilDiv(d.OH, h), ceilDiv(d.OW, w)}, g.tileM)
 	return at[0], g.mul(at[1], h), g.mul(at[2], w)
 }
 
 // elem is the size of a channel of the image in shared memory.
-func (d *slide) elem() int {
+func (d *windowProducer) elem() int {
 	if d.from != nil {
 		return 4
 	}
@@ -243,7 +243,7 @@ func (d *slide) elem() int {
 }
 
 // pixelBytes is how far apart pixels of the image lie in shared memory.
-func (d *slide) pixelBytes(s Schedule) int {
+func (d *windowProducer) pixelBytes(s Schedule) int {
 	if d.from != nil {
 		return d.from.imagePitch(s)
 	}
@@ -251,7 +251,7 @@ func (d *slide) pixelBytes(s Schedule) int {
 }
 
 // haloBytes is the size of the image in a stage.
-func (d *slide) haloBytes(s Schedule) int {
+func (d *windowProducer) haloBytes(s Schedule) int {
 	if d.from != nil {
 		return 0
 	}
@@ -260,10 +260,10 @@ func (d *slide) haloBytes(s Schedule) int {
 }
 
 // ownRows is the number of weights and constants of a channel.
-func (d *slide) ownRows() int { return d.KH*d.KW + len(d.held.rows) }
+func (d *windowProducer) ownRows() int { return d.KH*d.KW + len(d.held.rows) }
 
 // tapBytes is the size of what a stage has of a chunk's weights and constants: behind the window's own the constants of a contraction in front.
-func (d *slide) tapBytes(s Schedule) int {
+func (d *windowProducer) tapBytes(s Schedule) int {
 	rows := d.ownRows()
 	if d.from != nil {
 		rows += len(d.from.held.rows)
@@ -271,11 +271,11 @@ func (d *slide) tapBytes(s Schedule) int {
 	return rows * s.BK * 4
 }
 
-func (d *slide) shape(s Schedule) (tileShape, error) {
+func (d *windowProducer) shape(s Schedule) (tileShape, error) {
 	h, w := d.rectangle(s)
-	t := tileShape{tilesM: d.Images * ceilDiv(d.OH, h) * ceilDiv(d.OW, w), stage: d.haloBytes(s) + d.tapBytes(s), behind: d.p.num.tileA(s.BM, s.BK)}
+	t := tileShape{tilesM: d.Images * ceilDiv(d.OH, h) * ceilDiv(d.OW, w), stage: d.haloBytes(s) + d.tapBytes(s), afterStages: d.p.num.tileA(s.BM, s.BK)}
 	if d.from != nil {
-		t.stage, t.behind = t.stage+d.from.weightBytes(d.from.own(s)), t.behind+d.from.behind(s)
+		t.stage, t.afterStages = t.stage+d.from.weightBytes(d.from.own(s)), t.afterStages+d.from.afterStages(s)
 	}
 	return t, d.valid(s)
 }
@@ -289,7 +289,7 @@ func (r patch) pixels() int { return r.h * r.w }
 const mostSums = 64
 
 // patch is one of those that divide the block's rectangle: that with which a block takes the least time for a chunk.
-func (d *slide) patch(s Schedule) patch {
+func (d *windowProducer) patch(s Schedule) patch {
 	if r, ok := d.patches[s]; ok {
 		return r
 	}
@@ -314,23 +314,23 @@ func (d *slide) patch(s Schedule) patch {
 }
 
 // turns is how often a warp of the block computes patches for a chunk.
-func (d *slide) turns(s Schedule, r patch) int {
+func (d *windowProducer) turns(s Schedule, r patch) int {
 	return ceilDiv(d.pixels(s)/r.pixels()*(s.BK/d.vector), warpSize)
 }
 
 // rounds is how many patches a thread computes of a chunk.
-func (d *slide) rounds(s Schedule, r patch) int {
+func (d *windowProducer) rounds(s Schedule, r patch) int {
 	return ceilDiv(d.pixels(s)/r.pixels()*(s.BK/d.vector), s.threads())
 }
 
 // span is the part of the image that a patch's windows cover.
-func (d *slide) span(r patch) (h, w int) { return d.haloRows(r.h), d.haloColumns(r.w) }
+func (d *windowProducer) span(r patch) (h, w int) { return d.haloRows(r.h), d.haloColumns(r.w) }
 
 // written reports whether all multiply-adds of a patch are written out; else columns of the window are a loop.
-func (d *slide) written(r patch) bool { return d.KH*d.KW*r.pixels()*d.vector <= mostWritten }
+func (d *windowProducer) written(r patch) bool { return d.KH*d.KW*r.pixels()*d.vector <= mostWritten }
 
 // inputs is how many vectors of the image a patch reads.
-func (d *slide) inputs(r patch) int {
+func (d *windowProducer) inputs(r patch) int {
 	h, w := d.span(r)
 	if d.written(r) {
 		return h * w
@@ -339,7 +339,7 @@ func (d *slide) inputs(r patch) int {
 }
 
 // patchWork is what a warp does for patches: windows, and what follows them.
-func (d *slide) patchWork(s Schedule, r patch) (w cost.Work) {
+func (d *windowProducer) patchWork(s Schedule, r patch) (w cost.Work) {
 	inputs, taps, n := float64(d.inputs(r)), float64(d.ownRows()), float64(r.pixels())
 	size := d.size
 	w.Float = float64(n * (float64(d.KH*d.KW*d.vector) + size.Float))
@@ -354,7 +354,7 @@ func (d *slide) patchWork(s Schedule, r patch) (w cost.Work) {
 }
 
 // fronts is how many clocks shared memory takes to serve a warp's reads of a vector of the image.
-func (d *slide) fronts(s Schedule, r patch) int {
+func (d *windowProducer) fronts(s Schedule, r patch) int {
 	_, w := d.rectangle(s)
 	vectors, pixel := s.BK/d.vector, d.pixelBytes(s)
 	return sharedClocks(d.vector*d.elem(), func(lane int) int {
@@ -383,7 +383,7 @@ func sharedClocks(bytes int, at func(lane int) int) (sum int) {
 	return sum * ceilDiv(bytes, 16)
 }
 
-func (d *slide) valid(s Schedule) error {
+func (d *windowProducer) valid(s Schedule) error {
 	if s.BK*d.elem() < 16 || s.BK%d.vector != 0 {
 		return refuse("chunk of %d channels", s.BK)
 	}
@@ -400,12 +400,12 @@ func (d *slide) valid(s Schedule) error {
 const mostCopies = 12
 
 // copies is the number of copies of the image that a thread makes for a chunk.
-func (d *slide) copies(s Schedule) int { return ceilDiv(d.haloBytes(s)/16, s.threads()) }
+func (d *windowProducer) copies(s Schedule) int { return ceilDiv(d.haloBytes(s)/16, s.threads()) }
 
 // leastExpanding is what every kernel takes that expands pixels.
 const leastExpanding = 108
 
-func (d *slide) registers(s Schedule, main int) int {
+func (d *windowProducer) registers(s Schedule, main int) int {
 	r := d.patch(s)
 	columns := 1 // of weights that are used again
 	if d.written(r) {
@@ -421,7 +421,7 @@ func (d *slide) registers(s Schedule, main int) int {
 	return max(leastExpanding, sums, main+d.from.registers(s))
 }
 
-func (d *slide) work(s Schedule, all, loop, tail *cost.Work) {
+func (d *windowProducer) work(s Schedule, all, loop, tail *cost.Work) {
 	r := d.patch(s)
 	w, rounds := d.patchWork(s, r), float64(d.turns(s, r)*warpSize)/float64(s.threads()) // of a warp, on average
 	copies, taps := float64(d.copies(s)), float64(ceilDiv(d.tapBytes(s)/16, s.threads()))
@@ -457,7 +457,7 @@ func covered(size, outputs, n, halo, stride, pad int) (sum int) {
 }
 
 // pack lays the weights out as stages read them: [member][chunk][tap][channel], f32.
-func (d *slide) pack(s Schedule) []byte {
+func (d *windowProducer) pack(s Schedule) []byte {
 	var out []byte
 	rows := d.tapBytes(s) / (s.BK * 4)
 	for z := range d.p.z[0] {
@@ -482,9 +482,9 @@ func (d *slide) pack(s Schedule) []byte {
 	return out
 }
 
-func (d *slide) tables(pl *plan, s Schedule) {
+func (d *windowProducer) tables(pl *plan, s Schedule) {
 	pl.Operands[d.table].Const = d.pack(s)
 	if d.from != nil {
-		pl.Operands[d.from.pl.b].Const, pl.Operands[d.from.pl.b].Front = d.from.pack(d.from.own(s), pl.ctx.Unpacked), 2
+		pl.Operands[d.from.pl.b].Const, pl.Operands[d.from.pl.b].PartsFromLast = d.from.pack(d.from.own(s), pl.ctx.Unpacked), 2
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-func (d *slide) emit(g *gen) emission {
+func (d *windowProducer) emit(g *gen) emission {
 	own := *d // of this kernel
 	d = &own
 	if d.from != nil {
@@ -16,17 +16,17 @@ func (d *slide) emit(g *gen) emission {
 		from.slide, d.from = d, &from
 	}
 	return emission{
-		ahead:     func() { d.ahead(g) },
-		constants: func(stage num) { d.constants(g, stage) },
-		arrive:    func() { d.arrive(g) },
-		issue:     func(k, stage num) { d.issue(g, k, stage) },
-		tile:      func(chunk, stage num) num { return d.tile(g, chunk, stage) },
-		row:       func(row num, beyond ptx.Ref) num { return d.row(g, row, beyond) },
+		beforeWait: func() { d.beforeWait(g) },
+		constants:  func(stage num) { d.constants(g, stage) },
+		arrive:     func() { d.arrive(g) },
+		issue:      func(k, stage num) { d.issue(g, k, stage) },
+		tile:       func(chunk, stage num) num { return d.tile(g, chunk, stage) },
+		row:        func(row num, beyond ptx.Ref) num { return d.row(g, row, beyond) },
 	}
 }
 
 // constants starts the copies of the next chunk's weights.
-func (d *slide) constants(g *gen, stage num) {
+func (d *windowProducer) constants(g *gen, stage num) {
 	s := g.s
 	dst := g.register(g.add(g.add(g.smem, stage), g.mad(g.tid, 16, imm(d.haloBytes(s)))))
 	each := s.threads() * 16
@@ -44,13 +44,13 @@ func (d *slide) constants(g *gen, stage num) {
 	}
 }
 
-// ahead prepares the copies of weights. Rows of the tile that are no pixels are 0.
-func (d *slide) ahead(g *gen) {
+// beforeWait prepares the copies of weights. Rows of the tile that are no pixels are 0.
+func (d *windowProducer) beforeWait(g *gen) {
 	if n := d.pixels(g.s); n < g.s.BM {
 		g.zero(g.s.Stages*g.s.stageBytes(g.p)+g.p.num.tileA(n, g.s.BK), g.p.num.tileA(g.s.BM-n, g.s.BK))
 	}
 	if d.from != nil {
-		d.from.ahead(g)
+		d.from.beforeWait(g)
 	}
 	chunk := g.add(g.mul(g.z[0], g.s.chunks(g.p)), g.first)
 	d.taps = g.Reg(ptx.B64)
@@ -59,7 +59,7 @@ func (d *slide) ahead(g *gen) {
 }
 
 // arrive prepares the copies of the image.
-func (d *slide) arrive(g *gen) {
+func (d *windowProducer) arrive(g *gen) {
 	if d.from != nil {
 		d.from.arrive(g)
 		return
@@ -71,7 +71,7 @@ func (d *slide) arrive(g *gen) {
 	image, oy, ox := d.corner(g)
 	top, left := g.mad(oy, d.SH, imm(-d.Top)), g.mad(ox, d.SW, imm(-d.Left))
 	base := imm(0)
-	if d.stacked() {
+	if d.batched() {
 		base = g.mul(g.z[0], d.Images*d.H*d.W*d.C)
 	}
 	d.images, d.steps = g.pointer(d.param), nil
@@ -97,7 +97,7 @@ func (d *slide) arrive(g *gen) {
 }
 
 // issue starts the copies of the chunk of channels that begins at k.
-func (d *slide) issue(g *gen, k, stage num) {
+func (d *windowProducer) issue(g *gen, k, stage num) {
 	for _, st := range d.steps {
 		size, off := st.size, g.add(st.off, k)
 		if g.p.k%g.s.BK != 0 {
@@ -114,7 +114,7 @@ func (d *slide) issue(g *gen, k, stage num) {
 }
 
 // tile computes the tile of A of a chunk, for which the stage is there.
-func (d *slide) tile(g *gen, chunk, stage num) num {
+func (d *windowProducer) tile(g *gen, chunk, stage num) num {
 	s := g.s
 	r := d.patch(s)
 	image := stage
@@ -148,7 +148,7 @@ func (d *slide) tile(g *gen, chunk, stage num) num {
 }
 
 // patchAt computes patch number at of the tile for a vector of channels. Neighbouring threads have neighbouring vectors.
-func (d *slide) patchAt(g *gen, at, chunk, image, stage num, r patch) {
+func (d *windowProducer) patchAt(g *gen, at, chunk, image, stage num, r patch) {
 	s := g.s
 	h, w := d.rectangle(s)
 	place := g.asm.split([]int{h / r.h, w / r.w, s.BK / d.vector}, at)
@@ -190,7 +190,7 @@ func (d *slide) patchAt(g *gen, at, chunk, image, stage num, r patch) {
 const mostWritten = 1024
 
 // columns adds all columns of the windows of a patch: each vector of the image is read once, and so is each weight.
-func (d *slide) columns(g *gen, acc [][]ptx.Reg, r patch, in, taps ptx.Reg, pixel, pitch int) {
+func (d *windowProducer) columns(g *gen, acc [][]ptx.Reg, r patch, in, taps ptx.Reg, pixel, pitch int) {
 	weights := make([][][]ptx.Reg, d.KW)
 	_, w := d.span(r)
 	for j := range w {
@@ -210,7 +210,7 @@ func (d *slide) columns(g *gen, acc [][]ptx.Reg, r patch, in, taps ptx.Reg, pixe
 }
 
 // tapColumn reads a column of the window's weights.
-func (d *slide) tapColumn(g *gen, taps ptx.Reg, kx int) (weights [][]ptx.Reg) {
+func (d *windowProducer) tapColumn(g *gen, taps ptx.Reg, kx int) (weights [][]ptx.Reg) {
 	for ky := range d.KH {
 		weights = append(weights, d.floats(g, taps, d.haloBytes(g.s)+(ky*d.KW+kx)*g.s.BK*4))
 	}
@@ -218,7 +218,7 @@ func (d *slide) tapColumn(g *gen, taps ptx.Reg, kx int) (weights [][]ptx.Reg) {
 }
 
 // reader reads vectors of a column of the image, which begins at a byte offset from an address, each once.
-func (d *slide) reader(g *gen, at ptx.Reg, off, pitch int) func(row int) []ptx.Reg {
+func (d *windowProducer) reader(g *gen, at ptx.Reg, off, pitch int) func(row int) []ptx.Reg {
 	rows := map[int][]ptx.Reg{}
 	return func(row int) []ptx.Reg {
 		if rows[row] == nil {
@@ -229,7 +229,7 @@ func (d *slide) reader(g *gen, at ptx.Reg, off, pitch int) func(row int) []ptx.R
 }
 
 // column adds to the sums of column x of a patch the products of a column of the window with one of the image.
-func (d *slide) column(g *gen, acc [][]ptx.Reg, r patch, x int, weights [][]ptx.Reg, read func(row int) []ptx.Reg) {
+func (d *windowProducer) column(g *gen, acc [][]ptx.Reg, r patch, x int, weights [][]ptx.Reg, read func(row int) []ptx.Reg) {
 	h, _ := d.span(r)
 	for j := range h {
 		for y := range r.h {
@@ -246,7 +246,7 @@ func (d *slide) column(g *gen, acc [][]ptx.Reg, r patch, x int, weights [][]ptx.
 }
 
 // floats reads a vector of f32 from shared memory.
-func (d *slide) floats(g *gen, at ptx.Reg, off int) []ptx.Reg {
+func (d *windowProducer) floats(g *gen, at ptx.Reg, off int) []ptx.Reg {
 	var out []ptx.Reg
 	for i := 0; i < d.vector; i += 4 {
 		r := g.RegVec(ptx.F32, 4)
@@ -257,7 +257,7 @@ func (d *slide) floats(g *gen, at ptx.Reg, off int) []ptx.Reg {
 }
 
 // input reads a vector of channels of the image from shared memory.
-func (d *slide) input(g *gen, at ptx.Reg, off int) []ptx.Reg {
+func (d *windowProducer) input(g *gen, at ptx.Reg, off int) []ptx.Reg {
 	if d.elem() == 4 {
 		return d.floats(g, at, off)
 	}
@@ -265,14 +265,14 @@ func (d *slide) input(g *gen, at ptx.Reg, off int) []ptx.Reg {
 	g.I(fmt.Sprintf("ld.shared.v%d.b32", len(words)), ptx.V(words...), ptx.At(at, off))
 	var out []ptx.Reg
 	for _, w := range words {
-		pair := g.widenPair(w, d.Stored)
+		pair := g.promotePair(w, d.Stored)
 		out = append(out, pair[:]...)
 	}
 	return out
 }
 
 // finish makes of the sums of a patch what is stored, and writes it to the tile, where its rows are so far apart.
-func (d *slide) finish(g *gen, em *expr.Emitter, acc [][]ptx.Reg, r patch, row num, apart int, v, chunk num) {
+func (d *windowProducer) finish(g *gen, em *expr.Emitter, acc [][]ptx.Reg, r patch, row num, stride int, v, chunk num) {
 	s, p := g.s, g.p
 	channel := g.add(g.mul(g.add(g.first, chunk), s.BK), g.mul(v, d.vector))
 	inside := g.compare("lt.u32", channel, imm(p.k))
@@ -288,7 +288,7 @@ func (d *slide) finish(g *gen, em *expr.Emitter, acc [][]ptx.Reg, r patch, row n
 	in := g.mul(v, d.vector*bytesFor(p.num.a, 1))
 	for i, rs := range acc {
 		em.Push()
-		row := g.add(row, imm(i/r.w*apart+i%r.w))
+		row := g.add(row, imm(i/r.w*stride+i%r.w))
 		if d.places {
 			image, oy, ox := d.pixel(g, row)
 			if h, w := d.rectangle(s); d.OH%h != 0 || d.OW%w != 0 {

@@ -34,14 +34,14 @@ func TestRandomConvolutions(t *testing.T) {
 			shape = []int{n, h, w, c}
 		}
 		members := pick(0, 0, 1, 2)
-		stacked := rng.Intn(2) == 0
+		batched := rng.Intn(2) == 0
 		tgtName := target.Names()[i%3]
 		t.Run(fmt.Sprintf("%d %v %v %v w=%d,%d,%d,%d members=%d", i, d, shape, attrs, out, c/group, kh, kw, members), func(t *testing.T) {
 			b := newRegion(t)
 			if members > 0 {
 				b.Members(members)
 			}
-			x := b.Cast(b.Input(ir.T(d, shape...), 1, false, stacked), f32)
+			x := b.Cast(b.Input(ir.T(d, shape...), 1, false, batched), f32)
 			wt := b.Cast(b.Input(ir.T(d, out, c/group, kh, kw), 0.1, true, members > 0), f32)
 			y := b.Add("Conv", attrs, x, wt, b.Input(ir.T(f32, out), 1, true, members > 0))
 			b.Finish(b.Cast(y, d))

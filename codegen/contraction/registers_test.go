@@ -41,7 +41,7 @@ func TestRegistersAreEstimated(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(c.types(), " ", c.m, "x", c.window, " ", text), func(t *testing.T) {
 				ctx := sm121(t)
-				ctx.Choices = kerneltest.Fixed(text)
+				ctx.Schedules = kerneltest.Fixed(text)
 				region := c.region(newRegion(t))
 				spec, err := Family.Lower(region, ctx)
 				if err != nil {

@@ -84,7 +84,7 @@ func (s Schedule) parts() int { return max(1, s.Parts) }
 func (s Schedule) stagingBytes() int { return s.WarpsK * s.stagingRows() * s.stagingRow() * 4 }
 
 func (s Schedule) shared(p *problem) int {
-	return max(s.Stages*s.stageBytes(p)+p.shape(s).behind, s.stagingBytes()) + s.addedBytes(p) + 16 // 16: the split-K ticket
+	return max(s.Stages*s.stageBytes(p)+p.shape(s).afterStages, s.stagingBytes()) + s.addedBytes(p) + 16 // 16: the split-K ticket
 }
 
 // registers estimates what a thread needs, from what ptxas takes for such kernels: accumulators, fragments of A of two steps and of B of one, what a

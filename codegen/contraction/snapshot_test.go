@@ -66,10 +66,10 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestSnapshots_OfChains pins the text of a kernel of each kind of chain that ends in a product, and of products that only
+// TestSnapshots_OfFusedRegions pins the text of a kernel of each kind of chain that ends in a product, and of products that only
 // training has, each with the schedule that is chosen for it.
-func TestSnapshots_OfChains(t *testing.T) {
-	chain := func(r *kerneltest.Region) *ir.Node { return r.Node }
+func TestSnapshots_OfFusedRegions(t *testing.T) {
+	fused := func(r *kerneltest.Region) *ir.Node { return r.Node }
 	grad := func(d ir.DType) attentionGradCase {
 		return attentionGradCase{b: 1, h: 1, s: 16, t: 16, d: 16, dv: 16, dtype: d}
 	}
@@ -87,19 +87,19 @@ func TestSnapshots_OfChains(t *testing.T) {
 	expand := expandCase{h: 4, w: 4, k: 16, c: 16, n: 16, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: true}
 	expand8 := expandCase{h: 4, w: 4, k: 24, c: 16, n: 16, window: [2]int{3, 3}, stride: 1, pad: 1, x: e4m3, between: f16, narrow: all8}
 	for name, n := range map[string]*ir.Node{
-		"rows_fp16":                  chain(rowsCase{op: "LayerNorm", m: 16, k: 64, n: 16, x: f32, a: f16, w: f16, gain: true}.region(t)),
-		"rows_fp8":                   chain(rowsCase{op: "LayerNorm", m: 16, k: 64, n: 16, x: f32, a: e4m3, w: e4m3, gain: true}.region(t)),
-		"rows_nvfp4":                 chain(rowsCase{op: "LayerNorm", m: 16, k: 64, n: 16, x: f32, a: e2m1, w: e2m1, gain: true}.region(t)),
-		"rows_product_product_nvfp4": chain(blocks.region(t)),
-		"window_fp32":                chain(fp32.region(t)),
-		"window_fp16":                chain(slide.region(t)),
-		"window_fp8":                 chain(fp8.region(t)),
-		"inverted_residual_fp16":     chain(expand.region(t)),
-		"inverted_residual_fp8":      chain(expand8.region(t)),
-		"attention_product_fp16":     chain(headsCase{h: 1, s: 16, d: 16, n: 16, x: f16, a: f16, w: f16}.region(t)),
-		"attention_product_nvfp4":    chain(headsCase{h: 2, s: 16, d: 32, n: 16, x: f16, a: e2m1, w: e2m1}.region(t)),
-		"product_product_fp16":       chain(product.region(t)),
-		"rows_product_product":       chain(norm.region(t)),
+		"rows_fp16":                  fused(rowsCase{op: "LayerNorm", m: 16, k: 64, n: 16, x: f32, a: f16, w: f16, gain: true}.region(t)),
+		"rows_fp8":                   fused(rowsCase{op: "LayerNorm", m: 16, k: 64, n: 16, x: f32, a: e4m3, w: e4m3, gain: true}.region(t)),
+		"rows_nvfp4":                 fused(rowsCase{op: "LayerNorm", m: 16, k: 64, n: 16, x: f32, a: e2m1, w: e2m1, gain: true}.region(t)),
+		"rows_product_product_nvfp4": fused(blocks.region(t)),
+		"window_fp32":                fused(fp32.region(t)),
+		"window_fp16":                fused(slide.region(t)),
+		"window_fp8":                 fused(fp8.region(t)),
+		"inverted_residual_fp16":     fused(expand.region(t)),
+		"inverted_residual_fp8":      fused(expand8.region(t)),
+		"attention_product_fp16":     fused(headsCase{h: 1, s: 16, d: 16, n: 16, x: f16, a: f16, w: f16}.region(t)),
+		"attention_product_nvfp4":    fused(headsCase{h: 2, s: 16, d: 32, n: 16, x: f16, a: e2m1, w: e2m1}.region(t)),
+		"product_product_fp16":       fused(product.region(t)),
+		"rows_product_product":       fused(norm.region(t)),
 		"attention_gradient_f16":     grad(f16).region(newRegion(t)),
 		"attention_gradient_bf16":    grad(bf16).region(newRegion(t)),
 		"matmul_sum_fp16":            sum.region(newRegion(t)),

@@ -97,8 +97,8 @@ func (k *tiled) Parse(text string) (kernel.Choice, error) {
 	return c, nil
 }
 
-// Plans implements kernel.Kernel: many more than Choose weighs.
-func (k *tiled) Plans(c kernel.Choice) (plans []kernel.Plan, err error) {
+// Candidates implements kernel.Kernel: many more than Choose weighs.
+func (k *tiled) Candidates(c kernel.Choice) (plans []kernel.Candidate, err error) {
 	p, pl, t, own := k.p, k.plan, k.ctx.Target, c.Schedule.(Schedule)
 	var usual []Schedule
 	for _, s := range candidates(p) {
@@ -109,7 +109,7 @@ func (k *tiled) Plans(c kernel.Choice) (plans []kernel.Plan, err error) {
 	longest, m := longestK(p, usual), cost.Of(t)
 	add := func(s Schedule) {
 		if s.suits(p, pl, t) == nil && s.chunks(p)*s.BK <= longest {
-			plans = append(plans, kernel.Plan{At: s.coordinates(), US: m.Estimate(s.work(p, pl, m)).US})
+			plans = append(plans, kernel.Candidate{At: s.coordinates(), US: m.Estimate(s.work(p, pl, m)).US})
 		}
 	}
 	if p.traits.schedules == nil {

@@ -37,8 +37,8 @@ func TestPlansComputeTheSame(t *testing.T) {
 	}
 }
 
-// TestPlansOfChainsComputeTheSame: of products that compute what they multiply.
-func TestPlansOfChainsComputeTheSame(t *testing.T) {
+// TestCandidates_OfFusedRegionsComputeTheSame: of products that compute what they multiply.
+func TestCandidates_OfFusedRegionsComputeTheSame(t *testing.T) {
 	rng := rand.New(rand.NewSource(6))
 	for name, build := range map[string]func(t testing.TB) *kerneltest.Region{
 		"rows":    rowsCase{op: "LayerNorm", m: 40, k: 200, n: 72, x: f32, a: f16, w: f16, gain: true}.region,
@@ -67,7 +67,7 @@ func TestASpaceHasMoreThanTheCandidates(t *testing.T) {
 		region := gemmCase{m: m, k: 256, n: 512, dtype: f16}.region(b)
 		s, err := Family.Space(region, ctx)
 		require.NoError(t, err)
-		for _, p := range s.Plans {
+		for _, p := range s.Candidates {
 			got, err := parseSchedule(p.Schedule)
 			require.NoError(t, err)
 			require.Equal(t, p.At, got.coordinates())
@@ -105,14 +105,14 @@ func TestSchedulesFromOutsideThatCannotBe(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			b, ctx := newRegion(t), sm121(t)
 			region := gemmCase{m: 40, k: 256, n: 64, dtype: f16}.region(b)
-			ctx.Choices = kerneltest.Fixed(text)
+			ctx.Schedules = kerneltest.Fixed(text)
 			spec, err := Family.Lower(region, ctx)
 			if text == "" {
 				require.NoError(t, err)
 				require.NotEmpty(t, spec.Schedule)
 				return
 			}
-			var bad *kernel.ChoiceError
+			var bad *kernel.ScheduleError
 			require.ErrorAs(t, err, &bad)
 			require.ErrorContains(t, err, reason)
 			require.ErrorContains(t, err, fmt.Sprintf("%q", text))
@@ -163,7 +163,7 @@ func TestPlansOfAttentionComputeTheSame(t *testing.T) {
 			for _, spec := range specs {
 				kerneltest.Assemble(t, spec, ctx.Target)
 			}
-			ctx.Choices = kerneltest.Fixed("16x64x32 stages=2 warps=9x9")
+			ctx.Schedules = kerneltest.Fixed("16x64x32 stages=2 warps=9x9")
 			_, err := Family.Lower(b.Node, ctx)
 			require.ErrorContains(t, err, "no such attention; forms are")
 		})

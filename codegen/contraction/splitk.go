@@ -14,10 +14,10 @@ func (g *gen) partials() ptx.Reg {
 	g.I("mad.wide.u32", mine, g.register(g.share), ptx.Imm(s.BM*s.BN*4), base)
 	g.groups(g.columns(), 0, func(index, row, col, m, n num) {
 		acc := g.sumWarps(row, col)
-		each, apart := s.quads(g.p)
+		each, stride := s.quads(g.p)
 		at := g.address(mine, index, each)
 		for h := 0; h < len(acc); h += 4 {
-			g.I("st.global.v4.f32", ptx.At(at, h/4*apart), ptx.V(acc[h:h+4]...))
+			g.I("st.global.v4.f32", ptx.At(at, h/4*stride), ptx.V(acc[h:h+4]...))
 		}
 	})
 	g.I("fence.acq_rel.gpu")
@@ -39,14 +39,14 @@ func (g *gen) partials() ptx.Reg {
 
 // sumSplits adds the partial sums of a group in the order of the splits.
 func (g *gen) sumSplits(work ptx.Reg, index num) []ptx.Reg {
-	each, apart := g.s.quads(g.p)
+	each, stride := g.s.quads(g.p)
 	at := g.address(work, index, each)
 	var acc []ptx.Reg
 	for i := 0; i < g.s.SplitK; i++ {
 		var v []ptx.Reg
 		for h := 0; h < g.p.group()/4; h++ {
 			r := g.RegVec(ptx.F32, 4)
-			g.I("ld.global.v4.f32", ptx.V(r...), ptx.At(at, i*g.s.BM*g.s.BN*4+h*apart))
+			g.I("ld.global.v4.f32", ptx.V(r...), ptx.At(at, i*g.s.BM*g.s.BN*4+h*stride))
 			v = append(v, r...)
 		}
 		acc = g.plus(acc, v)

@@ -137,8 +137,8 @@ func TestContractionsOfEveryPrecision(t *testing.T) {
 	}
 }
 
-// largeChain is how many MACs a chain has from which on its operands are held to be used twice a shared load: those of smaller ones wait for weights.
-const largeChain = 5_000_000
+// largeFused is how many MACs a chain has from which on its operands are held to be used twice a shared load: those of smaller ones wait for weights.
+const largeFused = 5_000_000
 
 // tabulate checks the large contractions of a variant, chains that end with one included, and writes a row each.
 func tabulate(t *testing.T, w *csv.Writer, model, precision string, v *runtime.Variant, large int64) {
@@ -152,19 +152,19 @@ func tabulate(t *testing.T, w *csv.Writer, model, precision string, v *runtime.V
 		grids[l.Kernel] = l.Grid
 	}
 	for _, k := range v.Kernels {
-		chain := k.Family == "chain"
-		if k.Family != "contraction" && !chain || k.MACs < large {
+		fused := k.Family == "chain"
+		if k.Family != "contraction" && !fused || k.MACs < large {
 			continue
 		}
 		l := kerneltest.InspectKernel(kernels[k.Name], grids[k.Name])
-		if chain && l.Stages == 0 { // of windows, or of loops
+		if fused && l.Stages == 0 { // of windows, or of loops
 			continue
 		}
 		what, uses := model+" "+precision+" "+k.Name, l.PerSharedLoad()
-		if chain {
+		if fused {
 			uses = l.AllPerSharedLoad()
 		}
-		if !chain || k.MACs >= largeChain {
+		if !fused || k.MACs >= largeFused {
 			require.GreaterOrEqual(t, uses, 2.0, what)
 			require.GreaterOrEqual(t, l.Wide(), 0.9, what)
 		}

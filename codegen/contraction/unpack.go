@@ -298,7 +298,7 @@ func (g *gen) roundE4M3(w ptx.Reg) []ptx.Reg {
 		h := g.Reg(ptx.B16)
 		f[i] = g.Reg(ptx.F32)
 		g.I("cvt.u16.u32", h, x)
-		g.widen(f[i], h, g.p.num.a)
+		g.promote(f[i], h, g.p.num.a)
 		g.I("mul.rn.f32", f[i], f[i], ptx.FImm(float32(g.p.num.round)))
 	}
 	r := g.Reg(ptx.B16)
@@ -327,8 +327,8 @@ func (g *gen) joinHalves(lo, hi ptx.Reg) ptx.Reg {
 	return w
 }
 
-// widen is the value of a 16-bit float.
-func (g *gen) widen(f, h ptx.Reg, d ir.DType) {
+// promote is the value of a 16-bit float.
+func (g *gen) promote(f, h ptx.Reg, d ir.DType) {
 	if d == ir.Float16 {
 		g.I("cvt.f32.f16", f, h)
 		return
@@ -339,8 +339,8 @@ func (g *gen) widen(f, h ptx.Reg, d ir.DType) {
 	g.I("mov.b32", f, w)
 }
 
-// widenPair are the values of a pair of 16-bit floats, the lower one first.
-func (g *gen) widenPair(w ptx.Reg, d ir.DType) [2]ptx.Reg {
+// promotePair are the values of a pair of 16-bit floats, the lower one first.
+func (g *gen) promotePair(w ptx.Reg, d ir.DType) [2]ptx.Reg {
 	f := [2]ptx.Reg{g.Reg(ptx.F32), g.Reg(ptx.F32)}
 	lo, hi := g.Reg(ptx.B32), g.Reg(ptx.B32)
 	if d == ir.BFloat16 {
@@ -354,7 +354,7 @@ func (g *gen) widenPair(w ptx.Reg, d ir.DType) [2]ptx.Reg {
 	for i, x := range []ptx.Reg{w, hi} {
 		h := g.Reg(ptx.B16)
 		g.I("cvt.u16.u32", h, x)
-		g.widen(f[i], h, d)
+		g.promote(f[i], h, d)
 	}
 	return f
 }

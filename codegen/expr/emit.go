@@ -289,9 +289,9 @@ func (m *Emitter) available(es []*Expr) (found []*Expr) {
 	return found
 }
 
-// Ahead begins the loads of constants that es need and whose addresses are known, at most so many vectors: for what is computed later, behind
+// LoadEarly begins the loads of constants that es need and whose addresses are known, at most so many vectors: for what is computed later, behind
 // code of another emitter. It counts the registers of the words.
-func (m *Emitter) Ahead(es []*Expr, most int) (words int) {
+func (m *Emitter) LoadEarly(es []*Expr, most int) (words int) {
 	es = m.available(es)
 	for _, rs := range m.grouped(es) {
 		if !m.shared(rs[0]) {

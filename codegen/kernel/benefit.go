@@ -8,20 +8,20 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Gain is how many microseconds less the kernel of a chain is predicted to take than those of its parts, gaps between
+// Benefit is how many microseconds less the kernel of a chain is predicted to take than those of its parts, gaps between
 // launches included; 0 or less if it is no faster, or that is not known. It is the least of two: with weights in L2, where
 // they stay or earlier launches bring them, and where DRAM serves some that came too late. Round trips take longer then, and
 // a chain may have more of them one after the other. Windows, whose weights are few, read all of them from DRAM.
-func (f *Families) Gain(n *ir.Node, t *target.Target) float64 {
-	together, apart := f.work(n, t), []*cost.Work(nil)
+func (f *Families) Benefit(n *ir.Node, t *target.Target) float64 {
+	fused, unfused := f.work(n, t), []*cost.Work(nil)
 	for _, part := range n.Parts() {
 		one := f.work(part, t)
 		if one == nil {
 			return 0
 		}
-		apart = append(apart, one)
+		unfused = append(unfused, one)
 	}
-	if together == nil {
+	if fused == nil {
 		return 0
 	}
 	m := cost.Of(t)
@@ -37,10 +37,10 @@ func (f *Families) Gain(n *ir.Node, t *target.Target) float64 {
 	}
 	for _, dram := range drams {
 		sum := 0.0
-		for _, w := range apart {
+		for _, w := range unfused {
 			sum += us(w, dram)
 		}
-		least = min(least, sum-us(together, dram))
+		least = min(least, sum-us(fused, dram))
 	}
 	return least
 }

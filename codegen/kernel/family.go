@@ -28,8 +28,8 @@ type Kernel interface {
 	Choose() (Choice, error)
 	// Parse is a schedule that was chosen from outside, in its readable form.
 	Parse(schedule string) (Choice, error)
-	// Plans are the schedules that a tuner tries, Within what the fastest is estimated to take. The family's own is one.
-	Plans(own Choice) ([]Plan, error)
+	// Candidates are the schedules that a tuner tries, Within what the fastest is estimated to take. The family's own is one.
+	Candidates(own Choice) ([]Candidate, error)
 	// Spec is the kernel with a schedule.
 	Spec(c Choice) (*Spec, error)
 }
@@ -119,7 +119,7 @@ func (f *Families) of(name string) (Family, error) {
 }
 
 // Lower is the kernel of a region with the schedule that Choices or its family choose. The error says why the family has
-// none: a ChoiceError if it cannot have that schedule, ErrApart if a chain is to be launches of its own.
+// none: a ScheduleError if it cannot have that schedule, ErrUnfused if a chain is to be launches of its own.
 func (f *Families) Lower(region *ir.Node, ctx *Context) (*Spec, error) {
 	return f.lower(region.LastPart().Region.Family, region, ctx)
 }
@@ -160,7 +160,7 @@ func (f Family) lower(region *ir.Node, ctx *Context, memo *Memo) (*Spec, error) 
 		spec, err = k.Spec(c)
 	}
 	switch {
-	case errors.Is(err, ErrApart):
+	case errors.Is(err, ErrUnfused):
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", region.Region.Family, err)
@@ -179,12 +179,12 @@ func (f Family) schedule(k Kernel, region *ir.Node, ctx *Context, memo *Memo) (C
 	switch {
 	case text == "":
 		return memo.choose(f.Name, k)
-	case text == Apart && region.IsFamily(ir.FamilyFused):
-		return Choice{}, ErrApart
+	case text == Unfused && region.IsFamily(ir.FamilyFused):
+		return Choice{}, ErrUnfused
 	}
 	c, err := k.Parse(text)
 	if err != nil {
-		err = &ChoiceError{Signature: signature, Schedule: text, Err: err}
+		err = &ScheduleError{Signature: signature, Schedule: text, Err: err}
 	}
 	return c, err
 }
@@ -200,9 +200,9 @@ func (f Family) Space(region *ir.Node, ctx *Context) (*Space, error) {
 	if err != nil {
 		return nil, err
 	}
-	plans, err := k.Plans(own)
+	plans, err := k.Candidates(own)
 	if err != nil {
 		return nil, err
 	}
-	return &Space{Signature: k.Signature(), Default: own.Schedule.String(), Plans: plans}, nil
+	return &Space{Signature: k.Signature(), Default: own.Schedule.String(), Candidates: plans}, nil
 }

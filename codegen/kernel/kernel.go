@@ -47,15 +47,15 @@ type Hints struct {
 // Operand is a parameter: what a pointer points to, or a number. Exactly one of Value, Const, Workspace, Counter, Number
 // is set.
 type Operand struct {
-	Value     *ir.Value // a graph value (region input or output), dense row-major; constants included
-	Const     []byte    // constant data made by the family: packed weights, tables
-	Front     int       // of a Const of a chain: how many parts in front of the last the part is that it comes of
-	Workspace int       // bytes of scratch that need not survive the launch
-	Counter   int       // bytes of zero-initialised state that the kernel leaves zero
-	Number    *Number   // a scalar passed by value, not part of the kernel's text
-	Write     bool      // the kernel writes it (a Workspace and a Counter are always written)
-	Read      bool      // of a Value that is written: it is also read
-	Over      *ir.Value // of a Value that is written in part: the value that has the other elements; nil: all is written
+	Value         *ir.Value // a graph value (region input or output), dense row-major; constants included
+	Const         []byte    // constant data made by the family: packed weights, tables
+	PartsFromLast int       // of a Const of a chain: how many parts in front of the last the part is that it comes of
+	Workspace     int       // bytes of scratch that need not survive the launch
+	Counter       int       // bytes of zero-initialised state that the kernel leaves zero
+	Number        *Number   // a scalar passed by value, not part of the kernel's text
+	Write         bool      // the kernel writes it (a Workspace and a Counter are always written)
+	Read          bool      // of a Value that is written: it is also read
+	Over          *ir.Value // of a Value that is written in part: the value that has the other elements; nil: all is written
 }
 
 // Number is a parameter by value.
@@ -85,8 +85,8 @@ type Context struct {
 	// alone. nil: there are none.
 	Updates func(out, old *ir.Value) bool
 	// Unpacked says that schedules are wanted, not programs: constants that kernels pack need the right size, not the right bytes.
-	Unpacked bool
-	Choices  Choices // nil: families choose
+	Unpacked  bool
+	Schedules ScheduleCache // nil: families choose
 }
 
 // AlignOf is Align, or 256 if the context has none.

@@ -10,30 +10,30 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Choices are schedules that are chosen from outside: by a tuner, or by what it found earlier.
-type Choices interface {
+// ScheduleCache are schedules that are chosen from outside: by a tuner, or by what it found earlier.
+type ScheduleCache interface {
 	// Schedule is the schedule, in its readable form, of the kernel with a signature; ok is false where the family chooses.
 	Schedule(signature string) (schedule string, ok bool)
 }
 
-// ChoiceError says why a kernel cannot have the schedule that was chosen from outside. No other kernel takes its place.
-type ChoiceError struct {
+// ScheduleError says why a kernel cannot have the schedule that was chosen from outside. No other kernel takes its place.
+type ScheduleError struct {
 	Signature, Schedule string
 	Err                 error
 }
 
-func (e *ChoiceError) Error() string {
+func (e *ScheduleError) Error() string {
 	return fmt.Sprintf("kernel %q cannot have the schedule %q: %v", e.Signature, e.Schedule, e.Err)
 }
 
-func (e *ChoiceError) Unwrap() error { return e.Err }
+func (e *ScheduleError) Unwrap() error { return e.Err }
 
 // Chosen is the schedule that was chosen from outside for the kernel with a signature; "" where the family chooses.
 func (c *Context) Chosen(signature string) string {
-	if c.Choices == nil {
+	if c.Schedules == nil {
 		return ""
 	}
-	s, _ := c.Choices.Schedule(signature)
+	s, _ := c.Schedules.Schedule(signature)
 	return s
 }
 
@@ -86,21 +86,21 @@ func describe(h io.Writer, family string, region *ir.Node, align func(v *ir.Valu
 	}
 }
 
-// Apart is the schedule by which the parts of a chain are launches of their own.
-const Apart = "apart"
+// Unfused is the schedule by which the parts of a chain are launches of their own.
+const Unfused = "apart"
 
-// ErrApart says that a chain was chosen to be Apart.
-var ErrApart = errors.New("chosen to be launches of their own")
+// ErrUnfused says that a chain was chosen to be Apart.
+var ErrUnfused = errors.New("chosen to be launches of their own")
 
 // Space is the schedules that a kernel may have, as a tuner searches them.
 type Space struct {
-	Signature string
-	Default   string // the family's own choice
-	Plans     []Plan // Default is one of them
+	Signature  string
+	Default    string      // the family's own choice
+	Candidates []Candidate // Default is one of them
 }
 
-// Plan is a schedule of a space.
-type Plan struct {
+// Candidate is a schedule of a space.
+type Candidate struct {
 	Schedule string
 	At       []int   // coordinates: plans that differ in one alone, and have none between them, are neighbours
 	US       float64 // as the family estimates it
@@ -112,10 +112,10 @@ const Slowest = 2
 
 // Within leaves out the plans that are estimated to take more than Slowest times as long as the best, but for the one at the
 // family's own coordinates. Plans may get their Schedule later.
-func Within(plans []Plan, own []int) []Plan {
+func Within(plans []Candidate, own []int) []Candidate {
 	least := plans[0].US
 	for _, p := range plans {
 		least = min(least, p.US)
 	}
-	return slices.DeleteFunc(plans, func(p Plan) bool { return p.US > Slowest*least && !slices.Equal(p.At, own) })
+	return slices.DeleteFunc(plans, func(p Candidate) bool { return p.US > Slowest*least && !slices.Equal(p.At, own) })
 }

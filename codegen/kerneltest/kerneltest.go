@@ -85,7 +85,7 @@ func Reference(t testing.TB, region *ir.Node, data map[*ir.Value]*ir.Tensor) []*
 // Fixed chooses one schedule for every kernel.
 type Fixed string
 
-// Schedule implements kernel.Choices.
+// Schedule implements kernel.ScheduleCache.
 func (f Fixed) Schedule(string) (string, bool) { return string(f), true }
 
 // Plans lowers plans of a region's space, some of them drawn by chance, compares what each computes with the reference, and wants of each that it is
@@ -98,7 +98,7 @@ func (r *Region) Plans(f kernel.Family, ctx *kernel.Context, rng *rand.Rand, som
 	require.NoError(r.t, err)
 	require.Equal(r.t, own.Signature, s.Signature)
 	texts, defaults := map[string]bool{}, 0
-	for _, p := range s.Plans {
+	for _, p := range s.Candidates {
 		require.False(r.t, texts[p.Schedule], "%s is there twice", p.Schedule)
 		texts[p.Schedule] = true
 		if p.Schedule == s.Default {
@@ -107,15 +107,15 @@ func (r *Region) Plans(f kernel.Family, ctx *kernel.Context, rng *rand.Rand, som
 	}
 	require.Equal(r.t, 1, defaults, s.Default)
 	var out []*kernel.Spec
-	for i, at := range append([]int{0}, rng.Perm(len(s.Plans))...) {
+	for i, at := range append([]int{0}, rng.Perm(len(s.Candidates))...) {
 		if i > some {
 			break
 		}
-		in, text := *ctx, s.Plans[at].Schedule
+		in, text := *ctx, s.Candidates[at].Schedule
 		if i == 0 {
 			text = s.Default
 		}
-		in.Choices = Fixed(text)
+		in.Schedules = Fixed(text)
 		spec, err := f.Lower(r.Node, &in)
 		require.NoError(r.t, err, text)
 		require.True(r.t, strings.HasPrefix(spec.Schedule, text), "%s became %s", text, spec.Schedule)

@@ -98,33 +98,33 @@ func (r *Region) Members(n int) *Region {
 func (r *Region) HasMembers() bool { return r.r.Members > 0 }
 
 // Read makes a value of the graph an input; of a stacked one each member reads its own part.
-func (r *Region) Read(v *ir.Value, stacked bool) *ir.Value {
+func (r *Region) Read(v *ir.Value, batched bool) *ir.Value {
 	typ := v.Type.Clone()
-	stacked = stacked && r.HasMembers()
-	if stacked {
+	batched = batched && r.HasMembers()
+	if batched {
 		typ.Shape = typ.Shape[1:]
 	}
 	r.inputs = append(r.inputs, v)
-	r.r.Operands = append(r.r.Operands, ir.Operand{Batched: stacked, Storage: ir.Storage{DType: typ.DType}})
+	r.r.Operands = append(r.r.Operands, ir.Operand{Batched: batched, Storage: ir.Storage{DType: typ.DType}})
 	return r.Body.AddInput(fmt.Sprintf("p%d", len(r.inputs)), typ)
 }
 
 // Drawing is Drawn in the type that all members of an input have.
-func (r *Region) Drawing(typ ir.Type, draw Draw, constant, stacked bool) *ir.Value {
-	if typ = typ.Clone(); r.HasMembers() && stacked {
+func (r *Region) Drawing(typ ir.Type, draw Draw, constant, batched bool) *ir.Value {
+	if typ = typ.Clone(); r.HasMembers() && batched {
 		typ.Shape = append([]int{r.r.Members}, typ.Shape...)
 	}
 	return r.Drawn(typ, draw, constant)
 }
 
 // Fill adds an input of the region with numbers that draw gives; typ is one member's.
-func (r *Region) Fill(typ ir.Type, draw Draw, constant, stacked bool) *ir.Value {
-	return r.Read(r.Drawing(typ, draw, constant, stacked), stacked)
+func (r *Region) Fill(typ ir.Type, draw Draw, constant, batched bool) *ir.Value {
+	return r.Read(r.Drawing(typ, draw, constant, batched), batched)
 }
 
 // Input is Fill with Numbers.
-func (r *Region) Input(typ ir.Type, size float64, constant, stacked bool) *ir.Value {
-	return r.Fill(typ, Numbers(typ.DType, size), constant, stacked)
+func (r *Region) Input(typ ir.Type, size float64, constant, batched bool) *ir.Value {
+	return r.Fill(typ, Numbers(typ.DType, size), constant, batched)
 }
 
 // Add adds a node to the body and returns its first output.

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLoadsInFrontOfTheWaitAreCounted(t *testing.T) {
+func TestInspect_CountsLoadsBeforeTheWait(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 2, "c": 0}, earlyLoads(`.visible .entry a(.param .u64 p) { ld.param.u64 %rd0, [p]; ld.global.b32 %r0, [%rd0];
 	cp.async.cg.shared.global [%r1], [%rd0], 16; griddepcontrol.wait; ld.global.b32 %r1, [%rd0]; }
 .visible .entry b() { ld.global.b32 %r0, [%rd0]; ret; }

@@ -73,11 +73,11 @@ func blockProducers() []*testCase {
 			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
 				return c.Add("Conv", A{"strides": []int{1, 1}, "pads": []int{1, 1, 1, 1}, "dilations": []int{1, 1}, "group": 64, "layout": "NHWC"}, c.Cast(in[0], f32), in[1])
 			})},
-		&testCase{name: "members", members: 3, stacked: []bool{true, true, false}, consts: []bool{false, true, false}, inputs: []ir.Type{T(f16, 20, 64), T(f32, 64), T(f16, 20, 1)},
+		&testCase{name: "members", members: 3, batched: []bool{true, true, false}, consts: []bool{false, true, false}, inputs: []ir.Type{T(f16, 20, 64), T(f32, 64), T(f16, 20, 1)},
 			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
 				return c.Add("Add", nil, c.Add("Mul", nil, c.Cast(in[0], f32), in[1]), c.Cast(in[2], f32))
 			})},
-		&testCase{name: "members normalised", members: 2, stacked: []bool{true, true, true}, consts: []bool{false, true, true}, inputs: []ir.Type{T(f16, 25, 256), T(f32, 256), T(f32, 256)},
+		&testCase{name: "members normalised", members: 2, batched: []bool{true, true, true}, consts: []bool{false, true, true}, inputs: []ir.Type{T(f16, 25, 256), T(f32, 256), T(f32, 256)},
 			build: quantised(func(c *kerneltest.Region, in []*ir.Value) *ir.Value {
 				return c.Add("LayerNorm", A{"axis": 1}, c.Cast(in[0], f32), in[1], in[2])
 			})},

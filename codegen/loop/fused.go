@@ -15,10 +15,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// chain is loops of which each reads what the one in front computes. Every block computes all of them but the last, into shared memory and
+// fusedLoops is loops of which each reads what the one in front computes. Every block computes all of them but the last, into shared memory and
 // rounded as they are stored, and then its share of the last. So it is for values of few elements that are cheap to compute. Where an element of
 // the last needs the same element alone of the one in front, blocks compute what they need of that one, and none twice.
-type chain struct {
+type fusedLoops struct {
 	node  *ir.Node
 	ctx   *kernel.Context
 	b     *expr.Builder
@@ -53,12 +53,12 @@ const (
 )
 
 // Signature implements kernel.Kernel.
-func (c *chain) Signature() string {
+func (c *fusedLoops) Signature() string {
 	last := c.parts[len(c.parts)-1]
 	return c.ctx.Signature(ir.FamilyFused, fmt.Sprintf("%s %s", c.stem(), strings.Trim(strings.ReplaceAll(fmt.Sprint(last.shape), " ", "x"), "[]")), c.node)
 }
 
-func (c *chain) stem() string {
+func (c *fusedLoops) stem() string {
 	var list []string
 	for _, p := range c.parts {
 		list = append(list, stem(p.region.Region.Body))
@@ -68,10 +68,10 @@ func (c *chain) stem() string {
 
 // tried are the schedules that a tuner tries: of blocks of each size every schedule of the last part, and around the
 // family's own choice every one of each other part. Of those with the same text the first counts.
-func (c *chain) tried(own *chained) iter.Seq[*chained] {
-	return func(yield func(*chained) bool) {
+func (c *fusedLoops) tried(own *fusedSchedule) iter.Seq[*fusedSchedule] {
+	return func(yield func(*fusedSchedule) bool) {
 		seen := map[string]bool{}
-		once := func(s *chained) bool {
+		once := func(s *fusedSchedule) bool {
 			text := s.String()
 			again := seen[text]
 			seen[text] = true
@@ -80,8 +80,8 @@ func (c *chain) tried(own *chained) iter.Seq[*chained] {
 		if !once(own) {
 			return
 		}
-		front := c.parts[:len(c.parts)-1]
-		for i, p := range front {
+		producers := c.parts[:len(c.parts)-1]
+		for i, p := range producers {
 			for _, o := range p.inBlock(own.threads) {
 				s := *own
 				s.parts = slices.Clone(own.parts)
@@ -93,11 +93,11 @@ func (c *chain) tried(own *chained) iter.Seq[*chained] {
 		}
 		for _, threads := range blockSizes {
 			var usual []*schedule
-			for _, p := range front {
+			for _, p := range producers {
 				usual = append(usual, p.usual(threads))
 			}
 			for _, last := range c.lasts(threads) {
-				if !once(&chained{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: last.turns}) {
+				if !once(&fusedSchedule{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: last.turns}) {
 					return
 				}
 			}
@@ -106,7 +106,7 @@ func (c *chain) tried(own *chained) iter.Seq[*chained] {
 }
 
 // Parse implements kernel.Kernel.
-func (c *chain) Parse(text string) (kernel.Choice, error) {
+func (c *fusedLoops) Parse(text string) (kernel.Choice, error) {
 	own, _, err := c.choose()
 	if err != nil {
 		return kernel.Choice{}, err
@@ -124,21 +124,21 @@ func (c *chain) Parse(text string) (kernel.Choice, error) {
 	return kernel.Choice{}, fmt.Errorf("no such loops; the usual form is %q", own)
 }
 
-// Plans implements kernel.Kernel.
-func (c *chain) Plans(own kernel.Choice) (plans []kernel.Plan, err error) {
+// Candidates implements kernel.Kernel.
+func (c *fusedLoops) Candidates(own kernel.Choice) (plans []kernel.Candidate, err error) {
 	m := cost.Of(c.ctx.Target)
-	for s := range c.tried(own.Schedule.(*chained)) {
+	for s := range c.tried(own.Schedule.(*fusedSchedule)) {
 		w := *s.work(c, m)
 		w.DRAMBytes = 0 // as Choose compares them
 		if s.shared <= maxShared {
-			plans = append(plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(&w).US})
+			plans = append(plans, kernel.Candidate{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(&w).US})
 		}
 	}
-	return kernel.Within(plans, own.Schedule.(*chained).coordinates()), nil
+	return kernel.Within(plans, own.Schedule.(*fusedSchedule).coordinates()), nil
 }
 
-// coordinates are those of a plan (kernel.Plan): of the last part, then of the others, the nearest first.
-func (s *chained) coordinates() []int {
+// coordinates are those of a plan (kernel.Candidate): of the last part, then of the others, the nearest first.
+func (s *fusedSchedule) coordinates() []int {
 	at := append(s.last().coordinates(), s.turns)
 	for i := len(s.parts) - 2; i >= 0; i-- {
 		at = append(at, s.parts[i].coordinates()...)
@@ -147,7 +147,7 @@ func (s *chained) coordinates() []int {
 }
 
 // Key implements kernel.Kernel.
-func (c *chain) Key() string {
+func (c *fusedLoops) Key() string {
 	var k strings.Builder
 	for _, p := range c.parts {
 		fmt.Fprintln(&k, p.kept, p.held, p.Key())
@@ -156,7 +156,7 @@ func (c *chain) Key() string {
 }
 
 // Choose implements kernel.Kernel.
-func (c *chain) Choose() (kernel.Choice, error) {
+func (c *fusedLoops) Choose() (kernel.Choice, error) {
 	s, work, err := c.choose()
 	if err != nil {
 		return kernel.Choice{}, err
@@ -165,8 +165,8 @@ func (c *chain) Choose() (kernel.Choice, error) {
 }
 
 // Spec implements kernel.Kernel.
-func (c *chain) Spec(choice kernel.Choice) (*kernel.Spec, error) {
-	s := choice.Schedule.(*chained)
+func (c *fusedLoops) Spec(choice kernel.Choice) (*kernel.Spec, error) {
+	s := choice.Schedule.(*fusedSchedule)
 	var notes []string
 	for _, p := range c.parts {
 		notes = append(notes, note(p.region.Region.Body))
@@ -177,11 +177,11 @@ func (c *chain) Spec(choice kernel.Choice) (*kernel.Spec, error) {
 }
 
 // operands are those of all parts.
-func (c *chain) operands() []kernel.Operand { return c.parts[len(c.parts)-1].l.Operands }
+func (c *fusedLoops) operands() []kernel.Operand { return c.parts[len(c.parts)-1].l.Operands }
 
-func newChain(n *ir.Node, ctx *kernel.Context) (c *chain, err error) {
+func newFusedLoops(n *ir.Node, ctx *kernel.Context) (c *fusedLoops, err error) {
 	defer lower.Catch(&err)
-	c = &chain{node: n, ctx: ctx}
+	c = &fusedLoops{node: n, ctx: ctx}
 	parts := n.Parts()
 	read := map[*ir.Value]bool{}
 	for _, m := range parts {
@@ -201,7 +201,7 @@ func newChain(n *ir.Node, ctx *kernel.Context) (c *chain, err error) {
 		if l == nil {
 			l = lower.New(region, ctx)
 		} else {
-			l = l.Beside(region)
+			l = l.Further(region)
 		}
 		of := &part{number: i, read: read, last: i == len(parts)-1, kept: i == 0 && len(n.Outputs) > len(parts[len(parts)-1].Outputs)}
 		if of.problem, err = problemOf(region, ctx, l, of); err != nil {
@@ -214,7 +214,7 @@ func newChain(n *ir.Node, ctx *kernel.Context) (c *chain, err error) {
 }
 
 // check reports what no block could compute, and finds out of what blocks need their own elements only.
-func (c *chain) check() error {
+func (c *fusedLoops) check() error {
 	held := 0
 	for i, p := range c.parts {
 		if p.elements == 0 {
@@ -257,7 +257,7 @@ func (c *chain) check() error {
 }
 
 // every are the operands that every block reads whole.
-func (c *chain) every() map[int]bool {
+func (c *fusedLoops) every() map[int]bool {
 	out := map[int]bool{}
 	for _, p := range c.parts {
 		if p.last || p.own {
@@ -273,7 +273,7 @@ func (c *chain) every() map[int]bool {
 }
 
 // readsOwn reports whether each element of q reads the same element alone of p.
-func (c *chain) readsOwn(q *problem, p *part) bool {
+func (c *fusedLoops) readsOwn(q *problem, p *part) bool {
 	ok := p.elements == q.elements && q.packed() == 1
 	for _, o := range q.outs {
 		expr.Walk([]*expr.Expr{o.value}, func(e *expr.Expr) {
@@ -285,17 +285,17 @@ func (c *chain) readsOwn(q *problem, p *part) bool {
 	return ok
 }
 
-// chained is the schedule of a chain: those of the parts, of as many threads.
-type chained struct {
+// fusedSchedule is the schedule of a chain: those of the parts, of as many threads.
+type fusedSchedule struct {
 	threads int
 	parts   []*schedule
 	turns   int // rows of the last that a team computes
 	shared  int
 }
 
-func (s *chained) last() *schedule { return s.parts[len(s.parts)-1] }
+func (s *fusedSchedule) last() *schedule { return s.parts[len(s.parts)-1] }
 
-func (s *chained) String() string {
+func (s *fusedSchedule) String() string {
 	var list []string
 	for _, p := range s.parts {
 		list = append(list, p.String())
@@ -316,10 +316,10 @@ const mostTurns = 4
 // choose takes the schedule that is estimated to be fastest, one thing after the other, as every candidate is a kernel to count: the last part's
 // schedule in blocks of the usual size, then how many turns that has, then both for similar ones in blocks of other sizes, and for the best of
 // these each of the other parts, step by step.
-func (c *chain) choose() (best *chained, work *cost.Work, err error) {
-	m, front := cost.Of(c.ctx.Target), c.parts[:len(c.parts)-1]
+func (c *fusedLoops) choose() (best *fusedSchedule, work *cost.Work, err error) {
+	m, producers := cost.Of(c.ctx.Target), c.parts[:len(c.parts)-1]
 	least := math.Inf(1)
-	try := func(s *chained) bool {
+	try := func(s *fusedSchedule) bool {
 		w := s.work(c, m)
 		warm := *w // as it is compared with launches for its parts
 		warm.DRAMBytes = 0
@@ -332,19 +332,19 @@ func (c *chain) choose() (best *chained, work *cost.Work, err error) {
 	}
 	for _, threads := range blockSizes {
 		var usual []*schedule
-		for _, p := range front {
+		for _, p := range producers {
 			usual = append(usual, p.usual(threads))
 		}
 		lasts, like := c.lasts(threads), best
 		for _, last := range lasts {
 			if last.turns == 1 && (like == nil || last.similar(like.last())) {
-				try(&chained{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: 1})
+				try(&fusedSchedule{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: 1})
 			}
 		}
 		like = best
 		for _, last := range lasts {
 			if last.turns > 1 && like != nil && like.threads == threads && last.same(like.last()) &&
-				!try(&chained{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: last.turns}) {
+				!try(&fusedSchedule{threads: threads, parts: append(slices.Clone(usual), last.schedule), turns: last.turns}) {
 				break // more would be slower still
 			}
 		}
@@ -352,7 +352,7 @@ func (c *chain) choose() (best *chained, work *cost.Work, err error) {
 	if best == nil {
 		return nil, nil, fmt.Errorf("no schedule of %d loops fits into %d bytes of shared memory", len(c.parts), maxShared)
 	}
-	for i, p := range front {
+	for i, p := range producers {
 		list := p.inBlock(best.threads)
 		list = slices.DeleteFunc(list, func(o *schedule) bool { return o.same(best.parts[i]) })
 		for better := true; better; {
@@ -361,7 +361,7 @@ func (c *chain) choose() (best *chained, work *cost.Work, err error) {
 				if better || !o.similar(best.parts[i]) {
 					return false
 				}
-				s := &chained{threads: best.threads, parts: slices.Clone(best.parts), turns: best.turns}
+				s := &fusedSchedule{threads: best.threads, parts: slices.Clone(best.parts), turns: best.turns}
 				s.parts[i] = o
 				better = try(s)
 				return true
@@ -382,8 +382,8 @@ func (s *schedule) similar(o *schedule) bool {
 }
 
 // work counts the kernel of a schedule, and sets its shared memory.
-func (s *chained) work(of *chain, m *cost.Machine) *cost.Work {
-	c, err := newChain(of.node, of.ctx)
+func (s *fusedSchedule) work(of *fusedLoops, m *cost.Machine) *cost.Work {
+	c, err := newFusedLoops(of.node, of.ctx)
 	if err != nil {
 		panic(err) // it was made before
 	}
@@ -444,7 +444,7 @@ type lastly struct {
 }
 
 // lasts lists the schedules of the last part for blocks of some threads.
-func (c *chain) lasts(threads int) (list []lastly) {
+func (c *fusedLoops) lasts(threads int) (list []lastly) {
 	p := c.parts[len(c.parts)-1]
 	own := c.parts[len(c.parts)-2].own
 	if rs := p.rows(); len(rs) > 0 && p.blocks == nil {

@@ -30,7 +30,7 @@ type stage struct {
 
 // emit writes the kernel of a schedule, and sets its shared memory. It returns how many registers hold constants that are read ahead. If sectors is
 // not nil, those that loads and stores ask for are put there.
-func (c *chain) emit(s *chained, k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (early int) {
+func (c *fusedLoops) emit(s *fusedSchedule, k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (early int) {
 	bases := pointers(k, params)
 	shelves, used := c.shelves(s)
 	smem, block := k.Reg(ptx.B32), k.Reg(ptx.B32)
@@ -53,7 +53,7 @@ func (c *chain) emit(s *chained, k *ptx.Kernel, params []ptx.Sym, sectors map[in
 		stages = append(stages, g)
 	}
 	for i := len(stages) - 1; i > 0; i-- {
-		early += stages[i].ahead(mostEarly - early/4)
+		early += stages[i].loadBeforeWait(mostEarly - early/4)
 	}
 	s.shared = used
 	for i, g := range stages {
@@ -75,7 +75,7 @@ func (c *chain) emit(s *chained, k *ptx.Kernel, params []ptx.Sym, sectors map[in
 const mostEarly = 12
 
 // shelves lays out what is between the parts.
-func (c *chain) shelves(s *chained) (list map[int]*shelf, used int) {
+func (c *fusedLoops) shelves(s *fusedSchedule) (list map[int]*shelf, used int) {
 	list = map[int]*shelf{}
 	for _, p := range c.parts {
 		for i, id := range p.held {
@@ -96,7 +96,7 @@ func (c *chain) shelves(s *chained) (list map[int]*shelf, used int) {
 }
 
 // elements is how many elements of the last part a block computes, one behind the other.
-func (s *chained) elements() int {
+func (s *fusedSchedule) elements() int {
 	last := s.last()
 	if last.team == 1 {
 		return last.threads * last.vector
@@ -108,7 +108,7 @@ func (s *chained) elements() int {
 }
 
 // env is what a part's emitter is told: of operands in shared memory, too.
-func (c *chain) env(p *part, k *ptx.Kernel, bases []ptx.Reg, shelves map[int]*shelf, smem, block ptx.Reg, wait func()) expr.Env {
+func (c *fusedLoops) env(p *part, k *ptx.Kernel, bases []ptx.Reg, shelves map[int]*shelf, smem, block ptx.Reg, wait func()) expr.Env {
 	env := p.l.Env(k, bases)
 	align := env.Align
 	env.Wait = wait
@@ -142,7 +142,7 @@ func (h *shelf) address(k *ptx.Kernel, smem, block ptx.Reg) ptx.Reg {
 }
 
 // begin numbers the threads and the rows of a part.
-func (g *stage) begin(c *chain, s *chained, used int, env expr.Env, block ptx.Reg, sectors map[int]float64) {
+func (g *stage) begin(c *fusedLoops, s *fusedSchedule, used int, env expr.Env, block ptx.Reg, sectors map[int]float64) {
 	p, k, b := g.p, g.k, c.b
 	if g.s.team > 1 {
 		g.frame.team = &expr.Team{Threads: g.s.team, Adjacent: g.s.adjacent, Teams: g.s.teams, Shared: used}
@@ -232,12 +232,12 @@ func (g *stage) values() (es []*expr.Expr) {
 	return es
 }
 
-// ahead begins the loads of constants, and returns the registers that they take.
-func (g *stage) ahead(most int) int {
+// loadBeforeWait begins the loads of constants, and returns the registers that they take.
+func (g *stage) loadBeforeWait(most int) int {
 	if !g.unrolled() || most <= 0 {
 		return 0
 	}
-	return g.m.Ahead(g.values(), most)
+	return g.m.LoadEarly(g.values(), most)
 }
 
 // compute writes a part.

@@ -16,15 +16,15 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// chainCase builds loops of a graph of which each reads the one in front; kept says that the first's outputs are results.
-type chainCase struct {
+// fusedCase builds loops of a graph of which each reads the one in front; kept says that the first's outputs are results.
+type fusedCase struct {
 	name  string
 	kept  bool
 	build func(g *kerneltest.Graph) []*kerneltest.Region
 }
 
 // region is the chain; the returned region checks it.
-func (c *chainCase) region(t testing.TB) *kerneltest.Region {
+func (c *fusedCase) region(t testing.TB) *kerneltest.Region {
 	list := c.build(kerneltest.NewGraph(t, "g"))
 	var parts []*ir.Node
 	for _, r := range list {
@@ -47,7 +47,7 @@ func eights(n int) kerneltest.Draw {
 }
 
 // layer is a matrix-vector product of n rows of k with the elements from an offset on of a vector, and what stands behind it.
-func layer(g *kerneltest.Graph, x *ir.Value, n, k int, w, y ir.DType, behind string, offsets kerneltest.Draw) *kerneltest.Region {
+func layer(g *kerneltest.Graph, x *ir.Value, n, k int, w, y ir.DType, after string, offsets kerneltest.Draw) *kerneltest.Region {
 	r := g.Region(ir.FamilyLoop)
 	in := r.Cast(r.Read(x, false), f32)
 	size := x.Type.Numel()
@@ -61,8 +61,8 @@ func layer(g *kerneltest.Graph, x *ir.Value, n, k int, w, y ir.DType, behind str
 	}
 	length := r.Body.Constant("l", ir.SplatInt(ir.T(ir.Int32, n), int64(k)))
 	z := r.Add("SegmentedMatVec", nil, in, weights, bias, offset, length)
-	if behind != "" {
-		z = r.Add(behind, nil, z)
+	if after != "" {
+		z = r.Add(after, nil, z)
 	}
 	r.Finish(r.Cast(z, y))
 	return r
@@ -80,7 +80,7 @@ func normal(g *kerneltest.Graph, op string, m, k int, x, y, z ir.DType) *kernelt
 	return r
 }
 
-var chainCases = []chainCase{
+var fusedCases = []fusedCase{
 	{name: "a head behind a norm", build: func(g *kerneltest.Graph) []*kerneltest.Region {
 		a := normal(g, "LayerNorm", 1, 384, f32, f32, ir.Invalid)
 		return []*kerneltest.Region{a, layer(g, a.Node.Outputs[0], 770, 384, f16, f32, "Relu", nil)}
@@ -154,8 +154,8 @@ func gated(members, channels, k int, stored ir.DType) func(g *kerneltest.Graph) 
 	}
 }
 
-func TestChainsOfLoopsEqualTheReference(t *testing.T) {
-	for _, c := range chainCases {
+func TestFusedLoops_EqualTheReference(t *testing.T) {
+	for _, c := range fusedCases {
 		for _, target := range []string{"sm_121", "sm_90", "sm_80"} {
 			t.Run(target+" "+c.name, func(t *testing.T) {
 				b, ctx := c.region(t), kerneltest.Target(t, target)
@@ -171,16 +171,16 @@ func TestChainsOfLoopsEqualTheReference(t *testing.T) {
 	}
 }
 
-// TestChainsOfLoopsChangeNoBit: the parts, each a launch of its own whose teams are the chain's, give the same bits.
-func TestChainsOfLoopsChangeNoBit(t *testing.T) {
-	for _, c := range chainCases {
+// TestFusedLoops_ChangeNoBit: the parts, each a launch of its own whose teams are the chain's, give the same bits.
+func TestFusedLoops_ChangeNoBit(t *testing.T) {
+	for _, c := range fusedCases {
 		t.Run(c.name, func(t *testing.T) {
 			b, ctx := c.region(t), kerneltest.Target(t, "sm_121")
-			lowered, err := newChain(b.Node, ctx)
+			lowered, err := newFusedLoops(b.Node, ctx)
 			require.NoError(t, err)
 			own, err := lowered.Choose()
 			require.NoError(t, err)
-			s := own.Schedule.(*chained)
+			s := own.Schedule.(*fusedSchedule)
 			spec, err := lowered.Spec(own)
 			require.NoError(t, err)
 			together := kerneltest.Run(t, spec, ctx.Target, b.Data)
@@ -215,23 +215,23 @@ func alone(t *testing.T, part *ir.Node, s *schedule, ctx *kernel.Context) *kerne
 		Operands: p.l.Operands, Emit: func(k *ptx.Kernel, params []ptx.Sym) { p.emit(one, k, params, nil) }}
 }
 
-// TestWeightsOfLaterLoopsAreReadAhead: in front of the wait for the launch in front stand loads of f16 weights that the last loop multiplies.
-func TestWeightsOfLaterLoopsAreReadAhead(t *testing.T) {
+// TestFusedLoops_LoadLaterWeightsBeforeTheWait: in front of the wait for the launch in front stand loads of f16 weights that the last loop multiplies.
+func TestFusedLoops_LoadLaterWeightsBeforeTheWait(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
-	spec, err := Family.Lower(chainCases[0].region(t).Node, ctx)
+	spec, err := Family.Lower(fusedCases[0].region(t).Node, ctx)
 	require.NoError(t, err)
-	front, _, found := strings.Cut(spec.Build(ctx.Target, "k").String(), "griddepcontrol.wait")
+	producers, _, found := strings.Cut(spec.Build(ctx.Target, "k").String(), "griddepcontrol.wait")
 	require.True(t, found)
-	require.Greater(t, strings.Count(front, "ld.global.v"), 2)
+	require.Greater(t, strings.Count(producers, "ld.global.v"), 2)
 }
 
-// TestEveryScheduleOfAChainComputesTheSame, of which SPARK_FULL runs all: turns, teams of several warps, one block, blocks whose last rows are none.
-func TestEveryScheduleOfAChainComputesTheSame(t *testing.T) {
-	for _, c := range chainCases {
+// TestFusedLoops_EveryScheduleComputesTheSame, of which SPARK_FULL runs all: turns, teams of several warps, one block, blocks whose last rows are none.
+func TestFusedLoops_EveryScheduleComputesTheSame(t *testing.T) {
+	for _, c := range fusedCases {
 		b, ctx := c.region(t), kerneltest.Target(t, "sm_121")
 		tried := 0
 		for _, threads := range blockSizes {
-			probe, err := newChain(b.Node, ctx)
+			probe, err := newFusedLoops(b.Node, ctx)
 			require.NoError(t, err)
 			var begins [][]*schedule
 			for _, p := range probe.parts[:len(probe.parts)-1] {
@@ -242,7 +242,7 @@ func TestEveryScheduleOfAChainComputesTheSame(t *testing.T) {
 				if len(lasts) > 4 && i%4 != 0 && !fulltest.Runs(t.Name()) {
 					continue
 				}
-				s := &chained{threads: threads, turns: last.turns}
+				s := &fusedSchedule{threads: threads, turns: last.turns}
 				for k, list := range begins {
 					s.parts = append(s.parts, list[(i+k)%len(list)])
 				}
@@ -251,7 +251,7 @@ func TestEveryScheduleOfAChainComputesTheSame(t *testing.T) {
 				if s.shared > maxShared {
 					continue
 				}
-				lowered, err := newChain(b.Node, ctx)
+				lowered, err := newFusedLoops(b.Node, ctx)
 				require.NoError(t, err)
 				spec, err := lowered.Spec(kernel.Choice{Schedule: s, Work: work})
 				require.NoError(t, err)
@@ -264,10 +264,10 @@ func TestEveryScheduleOfAChainComputesTheSame(t *testing.T) {
 	}
 }
 
-func TestChainsThatBlocksCannotComputeAreRefused(t *testing.T) {
+func TestFusedLoops_Refuses(t *testing.T) {
 	refused := func(want string, build func(g *kerneltest.Graph) []*kerneltest.Region) {
 		t.Helper()
-		c := chainCase{build: build}
+		c := fusedCase{build: build}
 		_, err := Family.Lower(c.region(t).Node, kerneltest.Target(t, "sm_121"))
 		require.ErrorContains(t, err, want)
 	}

@@ -46,17 +46,17 @@ func fused() []*testCase {
 				s := c.Add("Add", nil, c.Cast(in[0], f32), in[1])
 				return []*ir.Value{c.Cast(c.Add("Softmax", A{"axis": 3}, s), f16)}
 			}},
-		{name: "members with their own constants and a shared input", members: 3, stacked: []bool{true, true, false}, consts: []bool{false, true, false},
+		{name: "members with their own constants and a shared input", members: 3, batched: []bool{true, true, false}, consts: []bool{false, true, false},
 			inputs: []ir.Type{T(f16, 20, 64), T(f32, 64), T(f16, 20, 1)},
 			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
 				y := c.Add("Mul", nil, c.Cast(in[0], f32), in[1])
 				return []*ir.Value{c.Cast(c.Add("Add", nil, y, c.Cast(in[2], f32)), f16)}
 			}},
-		{name: "members of a pooled mean", members: 2, stacked: []bool{true}, inputs: []ir.Type{T(f16, 1, 8, 12, 48)},
+		{name: "members of a pooled mean", members: 2, batched: []bool{true}, inputs: []ir.Type{T(f16, 1, 8, 12, 48)},
 			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
 				return []*ir.Value{c.Add("ReduceMean", A{"axes": []int{1, 2}}, c.Cast(in[0], f32))}
 			}},
-		{name: "members of matrix times vector with activation", members: 2, stacked: []bool{true, true, true}, consts: []bool{false, true, true},
+		{name: "members of matrix times vector with activation", members: 2, batched: []bool{true, true, true}, consts: []bool{false, true, true},
 			inputs: []ir.Type{T(f16, 128), T(f16, 40, 128), T(f32, 40)},
 			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
 				offset := c.Body.Constant("o", ir.SplatInt(T(ir.Int32, 40), 0))

@@ -16,7 +16,7 @@ import (
 // Family makes the kernels of loops, of regions of any family, and of chains of loops.
 var Family = kernel.Family{Name: ir.FamilyLoop, Analyse: func(region *ir.Node, ctx *kernel.Context) (kernel.Kernel, error) {
 	if region.IsFamily(ir.FamilyFused) {
-		return newChain(region, ctx)
+		return newFusedLoops(region, ctx)
 	}
 	explicit, err := region.Explicit()
 	if err != nil {

@@ -18,7 +18,7 @@ type testCase struct {
 	data    []kerneltest.Draw // of each input; nil: kerneltest.Numbers
 	consts  []bool            // inputs that are constants
 	members int
-	stacked []bool
+	batched []bool
 	tol     float64 // relative L2 (of floats); 0: 2e-6 for f32, by the type for others
 }
 
@@ -40,7 +40,7 @@ func (c *testCase) region(t *testing.T) *kerneltest.Region {
 		if i < len(c.data) && c.data[i] != nil {
 			draw = c.data[i]
 		}
-		in = append(in, r.Fill(typ, draw, i < len(c.consts) && c.consts[i], c.members > 0 && c.stacked[i]))
+		in = append(in, r.Fill(typ, draw, i < len(c.consts) && c.consts[i], c.members > 0 && c.batched[i]))
 	}
 	for d := range r.Limits {
 		if c.tol > 0 {

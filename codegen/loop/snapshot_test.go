@@ -34,12 +34,12 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestSnapshots_OfChains pins the text of kernels of several loops: blocks compute all of what is in front of the last, or
+// TestSnapshots_OfFusedRegions pins the text of kernels of several loops: blocks compute all of what is in front of the last, or
 // what they need of it.
-func TestSnapshots_OfChains(t *testing.T) {
+func TestSnapshots_OfFusedLoops(t *testing.T) {
 	names := map[string]string{"a head behind a norm": "chain_head", "two results between": "chain_results", "flat behind rows": "chain_rows",
 		"each channel its own factor": "chain_factors", "moved, then added up": "chain_moved"}
-	for _, c := range chainCases {
+	for _, c := range fusedCases {
 		if names[c.name] == "" {
 			continue
 		}

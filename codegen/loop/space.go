@@ -84,8 +84,8 @@ func (p *problem) Signature() string {
 	return p.ctx.Signature(ir.FamilyLoop, strings.TrimSpace(what), p.region)
 }
 
-// Plans implements kernel.Kernel.
-func (p *problem) Plans(own kernel.Choice) (plans []kernel.Plan, err error) {
+// Candidates implements kernel.Kernel.
+func (p *problem) Candidates(own kernel.Choice) (plans []kernel.Candidate, err error) {
 	m := cost.Of(p.ctx.Target)
 	for _, s := range p.more() {
 		w, err := p.work(s, m)
@@ -93,13 +93,13 @@ func (p *problem) Plans(own kernel.Choice) (plans []kernel.Plan, err error) {
 			return nil, err
 		}
 		if s.shared <= maxShared {
-			plans = append(plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(w).US})
+			plans = append(plans, kernel.Candidate{Schedule: s.String(), At: s.coordinates(), US: m.Estimate(w).US})
 		}
 	}
 	return kernel.Within(plans, own.Schedule.(schedule).coordinates()), nil
 }
 
-// coordinates are those of a plan (kernel.Plan): what threads of a team read, how many they are, elements and threads.
+// coordinates are those of a plan (kernel.Candidate): what threads of a team read, how many they are, elements and threads.
 func (s schedule) coordinates() []int {
 	kind := 0
 	switch {

@@ -43,7 +43,7 @@ func TestASpaceOfAScalar(t *testing.T) {
 		if one.name == "ReduceSum_all" || one.name == "ReduceSum all" {
 			s, err := Family.Space(one.region(t).Node, kerneltest.Target(t, "sm_121"))
 			require.NoError(t, err)
-			require.NotEmpty(t, s.Plans)
+			require.NotEmpty(t, s.Candidates)
 			return
 		}
 	}
@@ -53,23 +53,23 @@ func TestASpaceOfAScalar(t *testing.T) {
 func TestAScheduleFromOutsideThatCannotBe(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for _, text := range []string{"fast", "flat x3", "flat x1, 48 threads a block", "row 0 threads x1, 0 rows a block"} {
-		ctx.Choices = kerneltest.Fixed(text)
+		ctx.Schedules = kerneltest.Fixed(text)
 		_, err := Family.Lower(cases()[0].region(t).Node, ctx)
-		var bad *kernel.ChoiceError
+		var bad *kernel.ScheduleError
 		require.ErrorAs(t, err, &bad, text)
 		require.ErrorContains(t, err, "no such loop; forms are")
 	}
 }
 
-// TestPlansOfChainsComputeTheSame: schedules of a tuner's space of chains, drawn by chance.
-func TestPlansOfChainsComputeTheSame(t *testing.T) {
+// TestCandidates_OfFusedRegionsComputeTheSame: schedules of a tuner's space of chains, drawn by chance.
+func TestCandidates_OfFusedLoopsComputeTheSame(t *testing.T) {
 	rng := rand.New(rand.NewSource(4))
-	for _, c := range chainCases {
+	for _, c := range fusedCases {
 		t.Run(c.name, func(t *testing.T) {
 			b, ctx := c.region(t), kerneltest.Target(t, "sm_121")
 			require.NotEmpty(t, b.Plans(Family, ctx, rng, 3))
-			for text, want := range map[string]string{kernel.Apart: kernel.ErrApart.Error(), "flat x3, then flat x5": "no such loops"} {
-				ctx.Choices = kerneltest.Fixed(text)
+			for text, want := range map[string]string{kernel.Unfused: kernel.ErrUnfused.Error(), "flat x3, then flat x5": "no such loops"} {
+				ctx.Schedules = kerneltest.Fixed(text)
 				_, err := Family.Lower(b.Node, ctx)
 				require.ErrorContains(t, err, want)
 			}

@@ -207,8 +207,8 @@ func mod(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
 		r := b.ModFloat(b.Cast(x, expr.F64), y64)
 		if !fmod {
 			zero := b.F64(0)
-			apart := b.And(b.Ne(r, zero), b.Xor(b.Lt(r, zero), b.Lt(y64, zero)))
-			r = b.Select(apart, b.Add(r, y64), r)
+			differ := b.And(b.Ne(r, zero), b.Xor(b.Lt(r, zero), b.Lt(y64, zero)))
+			r = b.Select(differ, b.Add(r, y64), r)
 		}
 		return b.Cast(r, t)
 	}
@@ -217,8 +217,8 @@ func mod(b *expr.Builder, n *ir.Node, xs []*expr.Expr) *expr.Expr {
 	if d == ir.Uint64 {
 		r = b.RemU(x, y)
 	} else if !fmod && d.IsSigned() {
-		apart := b.And(b.Ne(r, zero), b.Xor(b.Lt(r, zero), b.Lt(y, zero)))
-		r = b.Select(apart, b.Add(r, y), r)
+		differ := b.And(b.Ne(r, zero), b.Xor(b.Lt(r, zero), b.Lt(y, zero)))
+		r = b.Select(differ, b.Add(r, y), r)
 	}
 	return b.Select(b.Eq(y, zero), zero, r)
 }

@@ -92,8 +92,8 @@ func New(region *ir.Node, ctx *kernel.Context) *Lowering {
 	return start(region, ctx, b)
 }
 
-// Beside starts lowering a further region for the same kernel, once l has its operands: it has them too, as its first.
-func (l *Lowering) Beside(region *ir.Node) *Lowering {
+// Further starts lowering a further region for the same kernel, once l has its operands: it has them too, as its first.
+func (l *Lowering) Further(region *ir.Node) *Lowering {
 	m := start(region, l.ctx, l.B)
 	m.Operands, m.held = slices.Clone(l.Operands), l.held
 	maps.Copy(m.operands, l.operands)
@@ -270,14 +270,14 @@ func immediate(b *expr.Builder, c *ir.Tensor) *expr.Expr {
 }
 
 // load reads an element of an operand and decodes it, under the guard unless the index is provably in range.
-func (l *Lowering) load(v *ir.Value, operand int, idx []*expr.Expr, stacked bool) *expr.Expr {
+func (l *Lowering) load(v *ir.Value, operand int, idx []*expr.Expr, batched bool) *expr.Expr {
 	b := l.B
 	shape := v.Type.Shape
 	inside := true
 	for i, x := range idx {
 		inside = inside && x.Lo >= 0 && x.Hi < int64(shape[i])
 	}
-	if stacked && l.Member != nil {
+	if batched && l.Member != nil {
 		idx = append([]*expr.Expr{l.Member}, idx...)
 		shape = append([]int{l.Members()}, shape...)
 	}

@@ -8,20 +8,20 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// chain is two windows of which the second slides over what the first computes. A block has a tile of the second's outputs, and
+// fusedWindows is two windows of which the second slides over what the first computes. A block has a tile of the second's outputs, and
 // computes all of the first's that these need, so neighbouring blocks compute some of them twice. It rounds them as they are stored,
 // keeps them in shared memory and stores those that are its own.
-type chain struct {
+type fusedWindows struct {
 	first, second *problem
 	kept          bool // the first's outputs are stored
 }
 
-func analyseChain(n *ir.Node) (*chain, error) {
+func analyseFused(n *ir.Node) (*fusedWindows, error) {
 	parts := n.Parts()
 	if len(parts) != 2 {
 		return nil, fmt.Errorf("%s is no chain", n.Name)
 	}
-	c := &chain{kept: len(n.Outputs) > len(parts[1].Outputs)}
+	c := &fusedWindows{kept: len(n.Outputs) > len(parts[1].Outputs)}
 	var err error
 	if c.first, err = analyse(parts[0]); err != nil {
 		return nil, err
@@ -47,19 +47,19 @@ func analyseChain(n *ir.Node) (*chain, error) {
 	return c, nil
 }
 
-// chained is the schedule of a chain: the second's tile, and how the first's outputs under it are computed. Shared memory holds the
+// fusedSchedule is the schedule of a chain: the second's tile, and how the first's outputs under it are computed. Shared memory holds the
 // second's inputs and weights, and behind them first the first's inputs and weights, then the second's sums.
-type chained struct {
+type fusedSchedule struct {
 	second, first schedule
 	above, left   int // rows and columns of the second's inputs before the first that is computed: padding, where a tile has the image
 }
 
-func (s chained) String() string { return fmt.Sprintf("%s, then %s", s.first, s.second) }
+func (s fusedSchedule) String() string { return fmt.Sprintf("%s, then %s", s.first, s.second) }
 
 // tile is the schedule of the first window for a tile of the second.
-func (c *chain) tile(second schedule) chained {
+func (c *fusedWindows) tile(second schedule) fusedSchedule {
 	q := c.second
-	s := chained{second: second.tight(q, false)}
+	s := fusedSchedule{second: second.tight(q, false)}
 	s.first = schedule{Channels: second.inputChannels(q), Rows: second.inputRows(q), Columns: second.inputColumns(q)}
 	if second.Rows >= q.oh {
 		s.above, s.first.Rows = q.ph, min(s.first.Rows-q.ph, q.h)
@@ -71,7 +71,7 @@ func (c *chain) tile(second schedule) chained {
 }
 
 // candidates enumerates the schedules for a tile of the second: runs of the first that fill its rows.
-func (c *chain) candidates(second schedule) (list []chained) {
+func (c *fusedWindows) candidates(second schedule) (list []fusedSchedule) {
 	s, p := c.tile(second), c.first
 	if s.first.Rows <= 0 || s.first.Columns <= 0 || s.first.Channels%p.multiplier != 0 {
 		return nil
@@ -92,8 +92,8 @@ func (c *chain) candidates(second schedule) (list []chained) {
 }
 
 // all are the candidates for all tiles.
-func (c *chain) all() iter.Seq[chained] {
-	return func(yield func(chained) bool) {
+func (c *fusedWindows) all() iter.Seq[fusedSchedule] {
+	return func(yield func(fusedSchedule) bool) {
 		for _, second := range c.second.candidates() {
 			for _, s := range c.candidates(second) {
 				if !yield(s) {
@@ -105,7 +105,7 @@ func (c *chain) all() iter.Seq[chained] {
 }
 
 // placed is a schedule whose rows in shared memory are moved apart.
-func (c *chain) placed(s chained) chained {
+func (c *fusedWindows) placed(s fusedSchedule) fusedSchedule {
 	s.first, s.second = s.first.placed(c.first), s.second.placed(c.second)
 	return s
 }
@@ -114,13 +114,13 @@ func (c *chain) placed(s chained) chained {
 const maxTurns = 4
 
 // firstAt is where the first's inputs begin in shared memory.
-func (c *chain) firstAt(s chained) int { return s.second.sumsAt(c.second) }
+func (c *fusedWindows) firstAt(s fusedSchedule) int { return s.second.sumsAt(c.second) }
 
-func (c *chain) shared(s chained) int {
+func (c *fusedWindows) shared(s fusedSchedule) int {
 	return max(s.second.shared(c.second), c.firstAt(s)+s.first.sumsAt(c.first))
 }
 
-func (c *chain) what() string {
+func (c *fusedWindows) what() string {
 	q := c.second
 	what := fmt.Sprintf("%s_%s %dx%dx%dx%d", c.first.stem(), q.stem(), q.n, q.oh, q.ow, q.co)
 	if q.g > 1 {
@@ -129,14 +129,14 @@ func (c *chain) what() string {
 	return what
 }
 
-func (c *chain) noSuch() string {
+func (c *fusedWindows) noSuch() string {
 	return "no such tiles: want a form like tile=10x14x32 thread=7x4, then tile=4x8x32 thread=2x4, of both windows"
 }
 
-func (c *chain) fewBlocks() string { return c.second.fewBlocks() }
+func (c *fusedWindows) fewBlocks() string { return c.second.fewBlocks() }
 
 // work is what the launch of a schedule does.
-func (c *chain) work(s chained, m *cost.Machine) *cost.Work {
+func (c *fusedWindows) work(s fusedSchedule, m *cost.Machine) *cost.Work {
 	p, q := c.first, c.second
 	w := perWarp{threads: s.second.threads(), integer: 60}
 	runs := w.rounds(s.first.workers())

@@ -9,7 +9,7 @@ import (
 )
 
 // spec is the kernel of a schedule.
-func (c *chain) spec(s chained, ctx *kernel.Context, n *ir.Node) (*kernel.Spec, error) {
+func (c *fusedWindows) spec(s fusedSchedule, ctx *kernel.Context, n *ir.Node) (*kernel.Spec, error) {
 	g, err := c.newGen(s, ctx)
 	if err != nil {
 		return nil, err
@@ -19,14 +19,14 @@ func (c *chain) spec(s chained, ctx *kernel.Context, n *ir.Node) (*kernel.Spec, 
 		Schedule: s.String(), Emit: g.emit}, nil
 }
 
-// chainGen writes the kernel of a chain.
-type chainGen struct {
-	*chain
-	chained
+// fusedGen writes the kernel of a chain.
+type fusedGen struct {
+	*fusedWindows
+	fusedSchedule
 	first, second *gen
 }
 
-func (c *chain) newGen(s chained, ctx *kernel.Context) (*chainGen, error) {
+func (c *fusedWindows) newGen(s fusedSchedule, ctx *kernel.Context) (*fusedGen, error) {
 	p, q := c.first, c.second
 	a := tileOf(q, s.second, lower.New(p.region, ctx)) // as blocks see the second's tile
 	b := a.b
@@ -41,20 +41,20 @@ func (c *chain) newGen(s chained, ctx *kernel.Context) (*chainGen, error) {
 	}
 	a.lowerWeights()
 	a.lowerStage()
-	z := tileOf(q, s.second, a.l.Beside(q.region))
+	z := tileOf(q, s.second, a.l.Further(q.region))
 	if err := z.lowerFinish(true); err != nil {
 		return nil, err
 	}
 	z.lowerWeights()
-	return &chainGen{chain: c, chained: s, first: a, second: z}, nil
+	return &fusedGen{fusedWindows: c, fusedSchedule: s, first: a, second: z}, nil
 }
 
 // emit writes the kernel.
-func (g *chainGen) emit(k *ptx.Kernel, params []ptx.Sym) {
+func (g *fusedGen) emit(k *ptx.Kernel, params []ptx.Sym) {
 	a, z := g.first, g.second
 	pointers := z.begin(k, params)
 	a.k, a.em, a.smem = k, z.em, k.Reg(ptx.B32)
-	k.I("add.s32", a.smem, z.smem, ptx.Imm(int64(g.firstAt(g.chained))))
+	k.I("add.s32", a.smem, z.smem, ptx.Imm(int64(g.firstAt(g.fusedSchedule))))
 	a.copyWeights(pointers)
 	z.copyWeights(pointers)
 	g.pad()
@@ -73,7 +73,7 @@ func (g *chainGen) emit(k *ptx.Kernel, params []ptx.Sym) {
 }
 
 // pad fills the second's inputs with what padding contributes: the first computes what is inside of its image.
-func (g *chainGen) pad() {
+func (g *fusedGen) pad() {
 	z := g.second
 	b, k, total := z.b, z.k, z.s.weightsAt(z.p)/16
 	r := k.Reg(ptx.F32)
@@ -86,7 +86,7 @@ func (g *chainGen) pad() {
 
 // handOver runs the first's epilogue on a run's sums, leaves what it yields to the second, rounded as it is stored, and stores what
 // the tile owns.
-func (g *chainGen) handOver(at run, acc [][]ptx.Reg) {
+func (g *fusedGen) handOver(at run, acc [][]ptx.Reg) {
 	a, z := g.first, g.second
 	b, f, q := a.b, &a.finish, z.p
 	if a.s.Columns == a.s.Pixels { // threads that have no run are elsewhere

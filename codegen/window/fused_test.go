@@ -120,7 +120,7 @@ func (b *built) same(t *testing.T, spec *kernel.Spec, ctx *kernel.Context) {
 	}
 }
 
-func TestChainsHaveTheBitsOfTwoLaunches(t *testing.T) {
+func TestFusedWindows_HaveTheBitsOfTwoLaunches(t *testing.T) {
 	for _, c := range pairs() {
 		t.Run(c.String(), func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
@@ -133,8 +133,8 @@ func TestChainsHaveTheBitsOfTwoLaunches(t *testing.T) {
 	}
 }
 
-// TestChainsOverflowAsTwoLaunches: what is between saturates, or becomes infinite and then no number.
-func TestChainsOverflowAsTwoLaunches(t *testing.T) {
+// TestFusedWindows_OverflowAsTwoLaunches: what is between saturates, or becomes infinite and then no number.
+func TestFusedWindows_OverflowAsTwoLaunches(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for _, c := range pairs()[:5] {
 		times := 1e4
@@ -155,8 +155,8 @@ func TestChainsOverflowAsTwoLaunches(t *testing.T) {
 	}
 }
 
-// TestChainsAgreeWithTheEvaluator: of chains that the evaluator computes window by window, rounding what is between.
-func TestChainsAgreeWithTheEvaluator(t *testing.T) {
+// TestFusedWindows_AgreeWithTheEvaluator: of chains that the evaluator computes window by window, rounding what is between.
+func TestFusedWindows_AgreeWithTheEvaluator(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for _, c := range pairs()[:4] {
 		b := c.run(t, ctx)
@@ -175,8 +175,8 @@ func TestChainsAgreeWithTheEvaluator(t *testing.T) {
 	}
 }
 
-// TestEveryScheduleOfAChainIsRight runs schedules that no choice made.
-func TestEveryScheduleOfAChainIsRight(t *testing.T) {
+// TestFusedWindows_EveryScheduleIsRight runs schedules that no choice made.
+func TestFusedWindows_EveryScheduleIsRight(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	const runs = 8 // of a pair
 	for _, c := range pairs() {
@@ -184,7 +184,7 @@ func TestEveryScheduleOfAChainIsRight(t *testing.T) {
 			continue
 		}
 		b := c.run(t, ctx)
-		p, err := analyseChain(b.chain)
+		p, err := analyseFused(b.chain)
 		require.NoError(t, err)
 		tiles := p.second.candidates()
 		for range runs {
@@ -204,7 +204,7 @@ func TestEveryScheduleOfAChainIsRight(t *testing.T) {
 	}
 }
 
-// TestCheckFusion_Refuses: pairs that graphs may join, but no kernel computes.
+// TestFusedWindow_RefusesOtherRegions: pairs that graphs may join, but no kernel computes.
 func TestFusedWindow_RefusesOtherRegions(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	narrow, jump := large, large
@@ -218,13 +218,13 @@ func TestFusedWindow_RefusesOtherRegions(t *testing.T) {
 		b := c.build(t)
 		_, err := Family.Lower(b.chain, ctx)
 		require.ErrorContains(t, err, why)
-		require.LessOrEqual(t, kernel.NewFamilies(nil, Family).Gain(b.chain, ctx.Target), 0.0, why)
+		require.LessOrEqual(t, kernel.NewFamilies(nil, Family).Benefit(b.chain, ctx.Target), 0.0, why)
 	}
 }
 
-// TestChainsPayWhereLaunchesCostMore: small images take about as long as a launch costs; of large ones, whose tiles compute much of
+// TestFusedWindows_PayWhereLaunchesCostMore: small images take about as long as a launch costs; of large ones, whose tiles compute much of
 // the first window twice, two launches are faster.
-func TestChainsPayWhereLaunchesCostMore(t *testing.T) {
+func TestFusedWindows_PayWhereLaunchesCostMore(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	dilated := large
 	dilated.dil, dilated.pad = 4, 12
@@ -236,11 +236,11 @@ func TestChainsPayWhereLaunchesCostMore(t *testing.T) {
 		{mixer.on(ir.Float16, 1, 32, 64, 64, 2).then(large), true},
 		{mixer.on(ir.Float32, 1, 128, 128, 64, 0).then(dilated), false},
 	} {
-		require.Equal(t, c.pays, kernel.NewFamilies(nil, Family).Gain(c.build(t).chain, ctx.Target) > 0, "%v", c.pair)
+		require.Equal(t, c.pays, kernel.NewFamilies(nil, Family).Benefit(c.build(t).chain, ctx.Target) > 0, "%v", c.pair)
 	}
 }
 
-func TestPtxasTakesChainsWithoutSpills(t *testing.T) {
+func TestFusedWindows_PtxasSpillsNothing(t *testing.T) {
 	tool, err := toolchain.FindPtxas(t.Context())
 	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip(err)
@@ -263,16 +263,16 @@ func TestPtxasTakesChainsWithoutSpills(t *testing.T) {
 	}
 }
 
-// TestChainsReadTilesWithoutBankConflicts: both windows do, where channels and pixels are powers of two.
-func TestChainsReadTilesWithoutBankConflicts(t *testing.T) {
+// TestFusedWindows_ReadTilesWithoutBankConflicts: both windows do, where channels and pixels are powers of two.
+func TestFusedWindows_ReadTilesWithoutBankConflicts(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for _, c := range pairs()[:3] {
 		b := c.build(t)
-		p, err := analyseChain(b.chain)
+		p, err := analyseFused(b.chain)
 		require.NoError(t, err)
-		own, err := (&tiled[chained]{p, ctx, b.chain}).Choose()
+		own, err := (&tiled[fusedSchedule]{p, ctx, b.chain}).Choose()
 		require.NoError(t, err)
-		s := own.Schedule.(chained)
+		s := own.Schedule.(fusedSchedule)
 		require.Equal(t, s.first.inputVector(p.first), s.first.wavefronts(p.first), "%v: %v", c, s)
 		require.Equal(t, s.second.inputVector(p.second), s.second.wavefronts(p.second), "%v: %v", c, s)
 	}

@@ -37,8 +37,8 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestSnapshots_OfChains pins the text of a kernel of two windows, whose first is a result too, or is not.
-func TestSnapshots_OfChains(t *testing.T) {
+// TestSnapshots_OfFusedRegions pins the text of a kernel of two windows, whose first is a result too, or is not.
+func TestSnapshots_OfFusedWindows(t *testing.T) {
 	two := mixer.on(ir.Float16, 1, 8, 8, 16, 0).then(large)
 	for name, c := range map[string]pair{"chain_windows": two, "chain_windows_unseen": two.unseen()} {
 		t.Run(name, func(t *testing.T) {

@@ -17,11 +17,11 @@ import (
 var Family = kernel.Family{Name: ir.FamilyWindow, Analyse: func(region *ir.Node, ctx *kernel.Context) (k kernel.Kernel, err error) {
 	defer lower.Catch(&err)
 	if region.IsFamily(ir.FamilyFused) {
-		c, err := analyseChain(region)
+		c, err := analyseFused(region)
 		if err != nil {
 			return nil, err
 		}
-		return &tiled[chained]{c, ctx, region}, ctx.StoresBlocks(c.second.region)
+		return &tiled[fusedSchedule]{c, ctx, region}, ctx.StoresBlocks(c.second.region)
 	}
 	p, err := analyse(region)
 	if err != nil {
@@ -43,8 +43,8 @@ type tiling[S tile] interface {
 }
 
 var (
-	_ tiling[schedule] = (*problem)(nil)
-	_ tiling[chained]  = (*chain)(nil)
+	_ tiling[schedule]      = (*problem)(nil)
+	_ tiling[fusedSchedule] = (*fusedWindows)(nil)
 )
 
 type tile interface {
@@ -110,15 +110,15 @@ func (k *tiled[S]) Parse(text string) (c kernel.Choice, err error) {
 	return c, errors.New(k.noSuch())
 }
 
-// Plans implements kernel.Kernel.
-func (k *tiled[S]) Plans(own kernel.Choice) (plans []kernel.Plan, err error) {
+// Candidates implements kernel.Kernel.
+func (k *tiled[S]) Candidates(own kernel.Choice) (plans []kernel.Candidate, err error) {
 	defer lower.Catch(&err)
 	m, by := cost.Of(k.ctx.Target), map[string]S{}
 	us := func(s S) float64 { return m.Estimate(k.work(s, m)).US }
 	for s := range k.all() {
 		if k.fits(s) {
 			by[s.String()] = s
-			plans = append(plans, kernel.Plan{Schedule: s.String(), At: s.coordinates(), US: us(s)})
+			plans = append(plans, kernel.Candidate{Schedule: s.String(), At: s.coordinates(), US: us(s)})
 		}
 	}
 	plans = kernel.Within(plans, own.Schedule.(S).coordinates())
@@ -126,7 +126,7 @@ func (k *tiled[S]) Plans(own kernel.Choice) (plans []kernel.Plan, err error) {
 		s := k.placed(by[plans[i].Schedule])
 		by[plans[i].Schedule], plans[i].US = s, us(s)
 	}
-	return slices.DeleteFunc(plans, func(p kernel.Plan) bool { return !k.fits(by[p.Schedule]) }), nil
+	return slices.DeleteFunc(plans, func(p kernel.Candidate) bool { return !k.fits(by[p.Schedule]) }), nil
 }
 
 // Spec implements kernel.Kernel.
@@ -139,4 +139,4 @@ func (s schedule) coordinates() []int {
 	return []int{s.Rows, s.Columns / s.Pixels, s.Channels, s.Pixels, s.Vector}
 }
 
-func (s chained) coordinates() []int { return append(s.second.coordinates(), s.first.Pixels) }
+func (s fusedSchedule) coordinates() []int { return append(s.second.coordinates(), s.first.Pixels) }

@@ -31,16 +31,16 @@ func TestAScheduleFromOutsideThatCannotBe(t *testing.T) {
 	s := shape{op: "Conv", d: ir.Float16, n: 1, h: 9, w: 14, c: 48, multiplier: 1, k: 3, stride: 1, pad: 1, dil: 1}
 	for _, text := range []string{"fast", "tile=3x5x7 thread=1x1", "tile=-1x2x8 thread=1x1", "tile=1x2x48 thread=1x4 "} {
 		ctx := kerneltest.Target(t, "sm_121")
-		ctx.Choices = kerneltest.Fixed(text)
+		ctx.Schedules = kerneltest.Fixed(text)
 		_, err := Family.Lower(s.region(t).Node, ctx)
-		var bad *kernel.ChoiceError
+		var bad *kernel.ScheduleError
 		require.ErrorAs(t, err, &bad, text)
 		require.ErrorContains(t, err, "no such tile of 9x14 pixels and 48 channels: want a form like tile=4x8x32 thread=2x4")
 	}
 }
 
-// TestPlansOfAChainHaveTheBitsOfTwoLaunches draws plans of a tuner's space by chance.
-func TestPlansOfAChainHaveTheBitsOfTwoLaunches(t *testing.T) {
+// TestCandidates_OfFusedWindowsHaveTheBitsOfTwoLaunches draws plans of a tuner's space by chance.
+func TestCandidates_OfFusedWindowsHaveTheBitsOfTwoLaunches(t *testing.T) {
 	const plans = 4 // of a pair
 	for _, c := range pairs()[3:9] {
 		t.Run(c.String(), func(t *testing.T) {
@@ -52,21 +52,21 @@ func TestPlansOfAChainHaveTheBitsOfTwoLaunches(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, own.Signature, space.Signature)
 			texts := []string{space.Default}
-			for _, i := range b.graph.Rand.Perm(len(space.Plans))[:min(plans, len(space.Plans))] {
-				texts = append(texts, space.Plans[i].Schedule)
+			for _, i := range b.graph.Rand.Perm(len(space.Candidates))[:min(plans, len(space.Candidates))] {
+				texts = append(texts, space.Candidates[i].Schedule)
 			}
 			for _, text := range texts {
 				in := *ctx
-				in.Choices = kerneltest.Fixed(text)
+				in.Schedules = kerneltest.Fixed(text)
 				spec, err := Family.Lower(b.chain, &in)
 				require.NoError(t, err)
 				require.Equal(t, text, spec.Schedule)
 				b.same(t, spec, ctx)
 				kerneltest.Assemble(t, spec, ctx.Target)
 			}
-			for text, want := range map[string]string{kernel.Apart: kernel.ErrApart.Error(), "tile=1x1x1 thread=1x1": "no such tiles"} {
+			for text, want := range map[string]string{kernel.Unfused: kernel.ErrUnfused.Error(), "tile=1x1x1 thread=1x1": "no such tiles"} {
 				in := *ctx
-				in.Choices = kerneltest.Fixed(text)
+				in.Schedules = kerneltest.Fixed(text)
 				_, err := Family.Lower(b.chain, &in)
 				require.ErrorContains(t, err, want)
 			}

@@ -150,7 +150,7 @@ func (p *problem) conv() error {
 
 // constants are the elements of a body value that is constant, for all members.
 func (p *problem) constants(v *ir.Value) ([]float64, error) {
-	t, stacked, err := p.constant(v)
+	t, batched, err := p.constant(v)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (p *problem) constants(v *ir.Value) ([]float64, error) {
 	n, all := v.Type.Numel(), t.Floats()
 	for range p.g {
 		out = append(out, all[:n]...)
-		if stacked {
+		if batched {
 			all = all[n:]
 		}
 	}
@@ -195,7 +195,7 @@ func storedType(v *ir.Value) ir.DType {
 }
 
 // constant finds the data of a body value that is a constant, directly or through Cast and Reshape of one.
-func (p *problem) constant(v *ir.Value) (t *ir.Tensor, stacked bool, err error) {
+func (p *problem) constant(v *ir.Value) (t *ir.Tensor, batched bool, err error) {
 	for v.Def != nil && (v.Def.Op.Name == "Cast" || v.Def.Op.Name == "Reshape") {
 		v = v.Def.Inputs[0]
 	}

@@ -42,13 +42,13 @@ func (s shape) region(t *testing.T) *kerneltest.Region {
 func (s shape) in(g *kerneltest.Graph, image *ir.Value) *kerneltest.Region {
 	r := g.Region(ir.FamilyWindow).Members(s.members)
 	r.Limits[ir.Float32] = 1e-6
-	stacked := s.members > 0
+	batched := s.members > 0
 	input := func(typ ir.Type, constant bool) *ir.Value {
-		return r.Cast(r.Input(typ, 1, constant, stacked), ir.Float32)
+		return r.Cast(r.Input(typ, 1, constant, batched), ir.Float32)
 	}
 	var x *ir.Value
 	if image != nil {
-		x = r.Cast(r.Read(image, stacked), ir.Float32)
+		x = r.Cast(r.Read(image, batched), ir.Float32)
 	} else {
 		x = input(ir.T(s.d, s.n, s.h, s.w, s.c), false)
 	}

@@ -32,7 +32,7 @@ func TestTailsAreFewerLaunches(t *testing.T) {
 				saved += len(n.Parts()) - 1
 			}
 			e, w, apart := entries(src.Graph)[0], codegen.NewWeights(), *src.Program
-			e.Ahead.Off = true
+			e.Prefetch.Off = true
 			out, err := codegen.Generate([]codegen.Entry{e}, target.Default(), refusing, w)
 			require.NoError(t, err)
 			apart.Variants, apart.Weights = []runtime.Variant{out.Variant}, w.Bytes()

@@ -184,7 +184,7 @@ func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
 		}
 		parts := chain.Parts()
 		require.Less(t, warm(chain), warm(parts[0])+warm(parts[1]))
-		require.Equal(t, c.faster, families.New(nil).Gain(chain, target.Default()) > 0, "%d weights", c.k*c.n)
+		require.Equal(t, c.faster, families.New(nil).Benefit(chain, target.Default()) > 0, "%d weights", c.k*c.n)
 	}
 }
 

@@ -216,12 +216,12 @@ func (r *Result) generate(ctx context.Context, s *stored, m *micro, t *target.Ta
 		return err
 	}
 	if r.opt.loop {
-		e.JoinSmall = s.origin == nil && r.opt.Tune == nil // both know one region a launch
+		e.HorizontalFusion = s.origin == nil && r.opt.Tune == nil // both know one region a launch
 		var states []runtime.State
-		for _, k := range e.Kept {
+		for _, k := range e.States {
 			states = append(states, runtime.State{Input: k.Input, Output: k.Output, Delay: k.Delay})
 		}
-		e.Weigh = func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 {
+		e.Objective = func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 {
 			warm, cold := profile.PlannedLoop(v, e, works, states, t)
 			return warm + cold
 		}
@@ -233,7 +233,7 @@ func (r *Result) generate(ctx context.Context, s *stored, m *micro, t *target.Ta
 		if err != nil {
 			return fmt.Errorf("entry %s: %w", skipped.Name, err)
 		}
-		list = append(list, codegen.Entry{Name: skipped.Name, Graph: g, Kept: skipped.Kept})
+		list = append(list, codegen.Entry{Name: skipped.Name, Graph: g, States: skipped.Kept})
 	}
 	out, err := codegen.Generate(list, t, families.New(r.opt.chosen), w)
 	if err := r.applied(tuned, err); err != nil {
@@ -295,16 +295,16 @@ func assemble(ctx context.Context, tool *toolchain.Ptxas, t *target.Target, v *r
 
 // entries lists the entries of a model's program, which is only run.
 func entries(g *ir.Graph) []codegen.Entry {
-	return []codegen.Entry{{Name: "run", Graph: g, Kept: States(g)}}
+	return []codegen.Entry{{Name: "run", Graph: g, States: States(g)}}
 }
 
 // States lists what a model keeps from run to run: input state_X stays on the device; output next_state_X is its new value, in the next run
 // or in a later one (ir.Value.Delay).
-func States(g *ir.Graph) (kept []codegen.Kept) {
+func States(g *ir.Graph) (kept []codegen.StateBinding) {
 	for _, in := range g.Inputs {
 		for _, out := range g.Outputs {
 			if strings.HasPrefix(in.Name, "state_") && out.Name == "next_"+in.Name && out.Type.Equal(in.Type) {
-				kept = append(kept, codegen.Kept{Input: in.Name, Output: out.Name, Delay: in.Delay})
+				kept = append(kept, codegen.StateBinding{Input: in.Name, Output: out.Name, Delay: in.Delay})
 			}
 		}
 	}
@@ -320,7 +320,7 @@ func (opt *Options) passContext(t *target.Target) *passes.Context {
 	kernels := families.New(memo)
 	c := &passes.Context{Target: t, Precision: opt.Precision}
 	c.F32Inputs, c.F32Outputs, c.Unfused = opt.F32Inputs, opt.F32Outputs, opt.Apart
-	c.Benefit = func(n *ir.Node) float64 { return kernels.Gain(n, t) }
+	c.Benefit = func(n *ir.Node) float64 { return kernels.Benefit(n, t) }
 	return c
 }
 

@@ -111,7 +111,7 @@ func plansAgree(t *testing.T, r *Result, what string, worst map[string]float64) 
 	ctx := &kernel.Context{Target: target.Default()}
 	// Schedules know nothing of what their launches bring into L2 for others.
 	e, w, p := entries(r.Graph)[0], codegen.NewWeights(), *r.Program
-	e.Ahead.Off = true
+	e.Prefetch.Off = true
 	out, err := codegen.Generate([]codegen.Entry{e}, ctx.Target, families.New(nil), w)
 	require.NoError(t, err)
 	p.Variants, p.Weights = []runtime.Variant{out.Variant}, w.Bytes()

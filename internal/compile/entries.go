@@ -22,7 +22,7 @@ import (
 type Entry struct {
 	Name  string
 	Parts []Part
-	Kept  []codegen.Kept
+	Kept  []codegen.StateBinding
 }
 
 // Part is a graph and the precision that it is compiled in.
@@ -62,7 +62,7 @@ func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*R
 			if i == 0 && len(layers) > 0 {
 				r.Layers = layers
 			}
-			list = append(list, codegen.Entry{Name: e.Name, Graph: g, Kept: e.Kept})
+			list = append(list, codegen.Entry{Name: e.Name, Graph: g, States: e.Kept})
 		}
 		if i == 0 {
 			describeEntries(r.Program, list)
@@ -120,7 +120,7 @@ func (e *Entry) lowered(ctx context.Context, t *target.Target, opt *Options, lay
 		for _, v := range g.Inputs {
 			to := known[v.Name]
 			switch {
-			case to != nil && slices.ContainsFunc(e.Kept, func(k codegen.Kept) bool { return k.Output == v.Name }):
+			case to != nil && slices.ContainsFunc(e.Kept, func(k codegen.StateBinding) bool { return k.Output == v.Name }):
 			case to != nil:
 				joined.Outputs = slices.DeleteFunc(joined.Outputs, func(o *ir.Value) bool { return o == to })
 			case inputs[v.Name] != nil:
@@ -171,7 +171,7 @@ func describeEntries(p *runtime.Program, entries []codegen.Entry) {
 	for _, e := range entries {
 		add(&p.Inputs, e.Graph.Inputs)
 		add(&p.Outputs, e.Graph.Outputs)
-		for _, k := range e.Kept {
+		for _, k := range e.States {
 			i := slices.IndexFunc(p.States, func(s runtime.State) bool { return s.Input == k.Input })
 			switch {
 			case i < 0:

@@ -161,7 +161,7 @@ func (f *fronted) entry(g *ir.Graph) (codegen.Entry, error) {
 		}
 	}
 	e := entries(rest)[0]
-	e.Front = &codegen.Front{Graph: first, Repeats: f.rest.size / f.front.size}
+	e.Prefix = &codegen.BatchPrefix{Graph: first, Repeats: f.rest.size / f.front.size}
 	return e, nil
 }
 

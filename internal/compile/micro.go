@@ -123,7 +123,7 @@ func (r *Result) try(ctx context.Context, t *target.Target, names []string, size
 
 // plan is the estimated time of an entry, and the sums of the times of its launches up to each node.
 func plan(e codegen.Entry, t *target.Target, families codegen.Families) (us float64, upTo []float64, err error) {
-	out, err := codegen.Plan([]codegen.Entry{e}, t, families)
+	out, err := codegen.PlanLaunches([]codegen.Entry{e}, t, families)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -30,9 +30,9 @@ func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target)
 	if c == nil {
 		return nil, nil
 	}
-	e.Choices = c
+	e.Schedules = c
 	if a := c.Ahead; a != nil {
-		e.Ahead = codegen.Ahead{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
+		e.Prefetch = codegen.Prefetch{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
 	}
 	return c, nil
 }
@@ -51,7 +51,7 @@ func (r *Result) applied(c *tunefile.Choices, err error) error {
 	if c == nil {
 		return err
 	}
-	if bad := (*kernel.ChoiceError)(nil); errors.As(err, &bad) {
+	if bad := (*kernel.ScheduleError)(nil); errors.As(err, &bad) {
 		return fmt.Errorf("%s: %w: correct or remove this entry, or tune again with another file", c.Source(bad.Signature), err)
 	}
 	if unused := c.Unused(); err == nil && len(unused) > 0 {

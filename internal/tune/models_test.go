@@ -38,7 +38,7 @@ func TestTheFilesOfBenchStillApply(t *testing.T) {
 				applied[k.Schedule] = true
 			}
 			for kernelName, schedule := range table.Programs[0].Kernels {
-				if schedule == kernel.Apart { // its windows are kernels of their own
+				if schedule == kernel.Unfused { // its windows are kernels of their own
 					require.False(t, applied[table.Kernel(kernelName).Default], kernelName)
 					continue
 				}
@@ -63,6 +63,6 @@ func TestNoOtherKernelTakesThePlaceOfOneThatCannotBe(t *testing.T) {
 	}
 	require.Positive(t, spoilt)
 	_, err := compile.Compile(t.Context(), model(t, "policy"), compile.Options{Precision: "fp16", Targets: []string{"sm_121"}, Tuning: u.Table})
-	var bad *kernel.ChoiceError
+	var bad *kernel.ScheduleError
 	require.ErrorAs(t, err, &bad)
 }

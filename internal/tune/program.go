@@ -142,7 +142,7 @@ func aheads(t *target.Target) (out []tunefile.Ahead) {
 // make generates the program and predicts it. A plan has the same launches, whatever schedules they have; nil: it is made.
 func (j *judge) make(ctx context.Context, choices fixed, a tunefile.Ahead, plan *codegen.Schedules) (*whole, error) {
 	e := j.entry
-	e.Choices, e.Ahead = choices, codegen.Ahead{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
+	e.Schedules, e.Prefetch = choices, codegen.Prefetch{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
 	if plan == nil {
 		var err error
 		if plan, err = codegen.Schedule(e, j.target, j.Families); err != nil {
@@ -225,7 +225,7 @@ func (j *judge) swap(ctx context.Context, now *whole, tasks []*task) (*whole, er
 		list := append([]string{j.Table.Kernel(k.signature).Default}, k.best[:min(len(k.best), alternatives)]...)
 		for _, s := range list {
 			was := best.choices[k.signature]
-			if s == was || was == kernel.Apart {
+			if s == was || was == kernel.Unfused {
 				continue
 			}
 			if j.over() {
@@ -274,12 +274,12 @@ func (j *judge) split(ctx context.Context, now *whole, tasks []*task) (*whole, e
 			break
 		}
 		choices := maps.Clone(now.choices)
-		choices[k.signature] = kernel.Apart
+		choices[k.signature] = kernel.Unfused
 		next, err := j.make(ctx, choices, now.ahead, nil)
 		if err != nil {
 			return nil, err
 		}
-		j.Trace.add("split", k.signature, kernel.Apart, "", micro(next.us), micro(next.cold), next.failed)
+		j.Trace.add("split", k.signature, kernel.Unfused, "", micro(next.us), micro(next.cold), next.failed)
 		if j.better(next, now) {
 			now = next
 		}

@@ -20,7 +20,7 @@ func (e *FailedError) Error() string { return e.Why }
 type search struct {
 	space *kernel.Space
 	beam  int
-	cost  func(kernel.Plan) (float64, error)
+	cost  func(kernel.Candidate) (float64, error)
 	more  func(evaluated int) bool // whether another plan may be evaluated
 	bad   []tunefile.Bad           // known and found
 
@@ -33,14 +33,14 @@ type search struct {
 // run returns the plans that were evaluated, the best first.
 func (s *search) run() ([]int, error) {
 	s.seen, s.beside = map[int]float64{}, map[string][]int{}
-	for i := range s.space.Plans {
+	for i := range s.space.Candidates {
 		s.ranked = append(s.ranked, i)
-		for d := range s.space.Plans[i].At {
+		for d := range s.space.Candidates[i].At {
 			k := s.line(i, d)
 			s.beside[k] = append(s.beside[k], i)
 		}
 	}
-	slices.SortStableFunc(s.ranked, func(a, b int) int { return cmp.Compare(s.space.Plans[a].US, s.space.Plans[b].US) })
+	slices.SortStableFunc(s.ranked, func(a, b int) int { return cmp.Compare(s.space.Candidates[a].US, s.space.Candidates[b].US) })
 	for _, i := range s.starts() {
 		if err := s.evaluate(i); err != nil {
 			return nil, err
@@ -64,15 +64,15 @@ func (s *search) run() ([]int, error) {
 
 // starts are the default and the best plans by the estimate, no two of them neighbours.
 func (s *search) starts() []int {
-	out := []int{slices.IndexFunc(s.space.Plans, func(p kernel.Plan) bool { return p.Schedule == s.space.Default })}
+	out := []int{slices.IndexFunc(s.space.Candidates, func(p kernel.Candidate) bool { return p.Schedule == s.space.Default })}
 	for _, i := range s.ranked {
 		if len(out) > s.beam {
 			break
 		}
 		near := func(j int) bool {
 			differ := 0
-			for d, x := range s.space.Plans[i].At {
-				if x != s.space.Plans[j].At[d] {
+			for d, x := range s.space.Candidates[i].At {
+				if x != s.space.Candidates[j].At[d] {
 					differ++
 				}
 			}
@@ -89,7 +89,7 @@ func (s *search) evaluate(i int) error {
 	if _, done := s.seen[i]; done || len(s.seen) > 0 && !s.more(s.tried) {
 		return nil
 	}
-	p := s.space.Plans[i]
+	p := s.space.Candidates[i]
 	if slices.ContainsFunc(s.bad, func(b tunefile.Bad) bool { return b.Schedule == p.Schedule }) {
 		s.seen[i] = math.Inf(1)
 		return nil
@@ -117,21 +117,21 @@ func (s *search) best() (out []int) {
 
 // line names the plans that differ from one in a coordinate alone.
 func (s *search) line(i, d int) string {
-	at := slices.Clone(s.space.Plans[i].At)
+	at := slices.Clone(s.space.Candidates[i].At)
 	at[d] = -1
 	return fmt.Sprint(d, at)
 }
 
 // neighbours are the plans next to one along each coordinate, by their estimate.
 func (s *search) neighbours(i int) (out []int) {
-	at := s.space.Plans[i].At
+	at := s.space.Candidates[i].At
 	for d := range at {
 		before, behind := -1, -1
 		for _, j := range s.beside[s.line(i, d)] {
-			switch x := s.space.Plans[j].At[d]; {
-			case x < at[d] && (before < 0 || x > s.space.Plans[before].At[d]):
+			switch x := s.space.Candidates[j].At[d]; {
+			case x < at[d] && (before < 0 || x > s.space.Candidates[before].At[d]):
 				before = j
-			case x > at[d] && (behind < 0 || x < s.space.Plans[behind].At[d]):
+			case x > at[d] && (behind < 0 || x < s.space.Candidates[behind].At[d]):
 				behind = j
 			}
 		}
@@ -141,6 +141,6 @@ func (s *search) neighbours(i int) (out []int) {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(s.space.Plans[a].US, s.space.Plans[b].US) })
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(s.space.Candidates[a].US, s.space.Candidates[b].US) })
 	return out
 }

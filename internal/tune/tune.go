@@ -89,7 +89,7 @@ func (u *Tuner) Tune(ctx context.Context, model string, e codegen.Entry, t *targ
 		u.Found = append(u.Found, "this program is tuned already: "+u.Path)
 		return nil
 	}
-	e.Choices = nil
+	e.Schedules = nil
 	plan, err := codegen.Schedule(e, t, u.Families)
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func newTask(signature string, region *ir.Node, family string) *task {
 // spec lowers a task's kernel with a schedule.
 func (u *Tuner) spec(k *task, schedule string, c *kernel.Context) (*kernel.Spec, error) {
 	in := *c
-	in.Choices = fixed{k.signature: schedule}
+	in.Schedules = fixed{k.signature: schedule}
 	return u.Families.Lower(k.region, &in)
 }
 
@@ -253,7 +253,7 @@ func (u *Tuner) kernel(ctx context.Context, k *task, c *kernel.Context, t *targe
 	}
 	s := &search{space: k.space, beam: u.Beam, more: func(n int) bool {
 		return ctx.Err() == nil && (most < 0 || n < most) && (until.IsZero() || u.now().Before(until))
-	}, cost: func(p kernel.Plan) (float64, error) {
+	}, cost: func(p kernel.Candidate) (float64, error) {
 		u.tried++
 		us, err := u.cost(ctx, k, p.Schedule, c, t)
 		failed := (*FailedError)(nil)
@@ -277,7 +277,7 @@ func (u *Tuner) kernel(ctx context.Context, k *task, c *kernel.Context, t *targe
 	}
 	cost := map[string]float64{}
 	for _, i := range order {
-		p := k.space.Plans[i].Schedule
+		p := k.space.Candidates[i].Schedule
 		cost[p] = s.seen[i]
 		k.best = append(k.best, p)
 	}

@@ -74,39 +74,39 @@ func TestNearTheBestOfAll(t *testing.T) {
 			u, k := &Tuner{Families: families.New(nil)}, newTask(s.Signature, node, node.Region.Family)
 			costs := map[string]float64{}
 			best := math.Inf(1)
-			for _, p := range all.Plans {
+			for _, p := range all.Candidates {
 				n, err := u.counted(k, version{schedule: p.Schedule}, ctx, ctx.Target)
 				require.NoError(t, err)
 				costs[p.Schedule] = n.us
 				best = min(best, n.us)
 			}
-			leftOut += len(all.Plans) - len(s.Plans)
-			for _, p := range s.Plans {
+			leftOut += len(all.Candidates) - len(s.Candidates)
+			for _, p := range s.Candidates {
 				require.Contains(t, costs, p.Schedule)
 			}
-			require.True(t, slices.ContainsFunc(s.Plans, func(p kernel.Plan) bool { return p.Schedule == s.Default }))
-			some := max(1, len(s.Plans)/10)
+			require.True(t, slices.ContainsFunc(s.Candidates, func(p kernel.Candidate) bool { return p.Schedule == s.Default }))
+			some := max(1, len(s.Candidates)/10)
 			for _, spoilt := range []bool{false, true} { // with estimates that say nothing, neighbours alone lead there
 				if spoilt && some < 20 { // too few for that
 					continue
 				}
 				of := *s
 				if spoilt {
-					of.Plans = slices.Clone(s.Plans)
-					for i := range of.Plans {
-						of.Plans[i].US = 1
+					of.Candidates = slices.Clone(s.Candidates)
+					for i := range of.Candidates {
+						of.Candidates[i].US = 1
 					}
 				}
 				x := &search{
 					space: &of, beam: 8, more: func(n int) bool { return n < some },
-					cost: func(p kernel.Plan) (float64, error) { return costs[p.Schedule], nil },
+					cost: func(p kernel.Candidate) (float64, error) { return costs[p.Schedule], nil },
 				}
 				order, err := x.run()
 				require.NoError(t, err)
 				require.LessOrEqual(t, x.tried, some)
 				got := x.seen[order[0]]
 				t.Logf("%d of %d plans, %d with those left out: %.3f times the best, the default %.3f times, spoilt %v",
-					x.tried, len(s.Plans), len(all.Plans), got/best, costs[s.Default]/best, spoilt)
+					x.tried, len(s.Candidates), len(all.Candidates), got/best, costs[s.Default]/best, spoilt)
 				require.LessOrEqual(t, got, 1.03*best)
 				if got < costs[s.Default] {
 					better++
@@ -252,7 +252,7 @@ func TestPartsOfAChainCanBeApart(t *testing.T) {
 	chains := 0
 	for i, k := range u.Table.Kernels {
 		if strings.Contains(k.Name, "dwconv3x3_dwconv7x7") {
-			u.Table.Kernels[i].Schedule = kernel.Apart
+			u.Table.Kernels[i].Schedule = kernel.Unfused
 			chains++
 		}
 	}
@@ -336,12 +336,12 @@ func TestBudgets(t *testing.T) {
 
 // TestBadPlansAreRememberedAndLeftOut: a schedule that fails is in the file and not tried again; another error ends the search.
 func TestBadPlansAreRememberedAndLeftOut(t *testing.T) {
-	at := func(i int) kernel.Plan {
-		return kernel.Plan{Schedule: string(rune('a' + i)), At: []int{i}, US: float64(i)}
+	at := func(i int) kernel.Candidate {
+		return kernel.Candidate{Schedule: string(rune('a' + i)), At: []int{i}, US: float64(i)}
 	}
-	space := &kernel.Space{Default: "c", Plans: []kernel.Plan{at(0), at(1), at(2), at(3), at(4)}}
+	space := &kernel.Space{Default: "c", Candidates: []kernel.Candidate{at(0), at(1), at(2), at(3), at(4)}}
 	var tried []string
-	s := &search{space: space, beam: 2, bad: []tunefile.Bad{{Schedule: "d", Why: "known"}}, more: func(int) bool { return true }, cost: func(p kernel.Plan) (float64, error) {
+	s := &search{space: space, beam: 2, bad: []tunefile.Bad{{Schedule: "d", Why: "known"}}, more: func(int) bool { return true }, cost: func(p kernel.Candidate) (float64, error) {
 		tried = append(tried, p.Schedule)
 		if p.Schedule == "a" {
 			return 0, &FailedError{"it hung"}
@@ -351,9 +351,9 @@ func TestBadPlansAreRememberedAndLeftOut(t *testing.T) {
 	order, err := s.run()
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"a", "b", "c"}, tried, "e lies behind d, which is bad")
-	require.Equal(t, "c", space.Plans[order[0]].Schedule)
+	require.Equal(t, "c", space.Candidates[order[0]].Schedule)
 	require.Equal(t, []tunefile.Bad{{Schedule: "d", Why: "known"}, {Schedule: "a", Why: "it hung"}}, s.bad)
-	s = &search{space: space, beam: 2, more: func(int) bool { return true }, cost: func(kernel.Plan) (float64, error) { return 0, errors.New("no memory") }}
+	s = &search{space: space, beam: 2, more: func(int) bool { return true }, cost: func(kernel.Candidate) (float64, error) { return 0, errors.New("no memory") }}
 	_, err = s.run()
 	require.ErrorContains(t, err, "no memory")
 }

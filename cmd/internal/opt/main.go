@@ -112,6 +112,6 @@ func (f *flags) apply(g *ir.Graph) error {
 	}
 	kernels := families.New(new(kernel.Memo))
 	pc := &passes.Context{Target: t, Precision: settings.Precision.Value}
-	pc.Benefit = func(n *ir.Node) float64 { return kernels.Gain(n, t) }
+	pc.Benefit = func(n *ir.Node) float64 { return kernels.Benefit(n, t) }
 	return passes.Run(pc, g, names, nil)
 }
