@@ -24,8 +24,8 @@ func TestPlannedRangesThatLiveTogetherDoNotOverlap(t *testing.T) {
 			require.LessOrEqual(t, a.offset+a.bytes, arena)
 			for _, b := range ranges[:i] {
 				together := a.first <= b.last && b.first <= a.last
-				apart := a.offset+a.bytes <= b.offset || b.offset+b.bytes <= a.offset
-				require.True(t, !together || apart, "%+v and %+v", a, b)
+				disjoint := a.offset+a.bytes <= b.offset || b.offset+b.bytes <= a.offset
+				require.True(t, !together || disjoint, "%+v and %+v", a, b)
 			}
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// chain is a graph of one Relu behind another, each from a node of the file with such a name.
-func chain(t *testing.T, names ...string) *ir.Graph {
+// layersOf is a graph of one Relu behind another, each from a node of the file with such a name.
+func layersOf(t *testing.T, names ...string) *ir.Graph {
 	g := ir.NewGraph("g")
 	b := builder{t, g}
 	v := g.AddInput("x", ir.T(ir.Float32, 4))
@@ -41,7 +41,7 @@ func docs(t *testing.T, text string) (all [][]string) {
 }
 
 func TestAKernelsDocumentationNamesTheNodesOfEachLaunch(t *testing.T) {
-	g := chain(t, "/a/Relu", "/b/Relu")
+	g := layersOf(t, "/a/Relu", "/b/Relu")
 	v := generate(t, g)
 	require.Equal(t, [][]string{{
 		"touch: loop",
@@ -50,18 +50,18 @@ func TestAKernelsDocumentationNamesTheNodesOfEachLaunch(t *testing.T) {
 		"run 1, Relu: f32[4] -> f32[4]",
 		"  of /b/Relu",
 	}}, docs(t, v.PTX), "kernels that differ by their documentation alone are one")
-	require.Equal(t, ptx.Undocumented(v.PTX), ptx.Undocumented(generate(t, chain(t, "other", "names")).PTX))
+	require.Equal(t, ptx.Undocumented(v.PTX), ptx.Undocumented(generate(t, layersOf(t, "other", "names")).PTX))
 	require.NotContains(t, ptx.Undocumented(v.PTX), "/a/Relu")
 
 	names := make([]string, 40)
 	for i := range names {
 		names[i] = fmt.Sprint("step", i)
 	}
-	d := docs(t, generate(t, chain(t, names...)).PTX)[0]
+	d := docs(t, generate(t, layersOf(t, names...)).PTX)[0]
 	require.Len(t, d, 1+2*docLaunches+1)
 	require.Equal(t, "and 24 more launches", d[len(d)-1])
 
-	g = chain(t, names[:1]...)
+	g = layersOf(t, names[:1]...)
 	many := &g.Nodes[0].Region.Body.Nodes[0].From
 	*many = nil
 	for i := range 100 {
@@ -80,7 +80,7 @@ func TestNamesOfNodesCannotLeaveTheirComment(t *testing.T) {
 		"two\nlines\n.visible .entry evil() { ret; }", "carriage\rreturn", "null\x00byte", "ends in a backslash\\", `"quoted"`,
 		"/* opens", "*/ closes", "größe", "line\u2028separator", "\xff\xfe", "", " ", "a, b", "#define ret exit", strings.Repeat("/long", 100) + "/end",
 	}
-	v := generate(t, chain(t, names...))
+	v := generate(t, layersOf(t, names...))
 	d := docs(t, v.PTX)
 	require.Len(t, d, 1)
 	for _, line := range d[0] {

@@ -29,7 +29,7 @@ func TestThePlanOfLeastWeightIsMade(t *testing.T) {
 		v = r.Finish(r.Add("Add", nil, r.Read(v, false), r.Read(g.Constant("c", ir.FromFloats(typ, values)), false))).Outputs[0]
 	}
 	g.Outputs = []*ir.Value{v}
-	ahead := func(launches []runtime.Launch) (bytes float64) {
+	prefetched := func(launches []runtime.Launch) (bytes float64) {
 		for _, l := range launches {
 			if l.Prefetch != nil {
 				bytes += float64(l.Prefetch.Bytes)
@@ -42,14 +42,14 @@ func TestThePlanOfLeastWeightIsMade(t *testing.T) {
 		r, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: g.Graph, Objective: func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 {
 			require.Len(t, works, len(e.Launches))
 			require.NotEmpty(t, v.Buffers)
-			seen = append(seen, sign*ahead(e.Launches))
+			seen = append(seen, sign*prefetched(e.Launches))
 			return seen[len(seen)-1]
 		}}}, target.Default(), families.New(nil), codegen.NewWeights())
 		require.NoError(t, err)
 		for _, s := range seen {
 			least, most = min(least, s), max(most, s)
 		}
-		return ahead(r.Variant.Entries[0].Launches), least, most
+		return prefetched(r.Variant.Entries[0].Launches), least, most
 	}
 	few, _, _ := made(1)
 	many, least, most := made(-1)

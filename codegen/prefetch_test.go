@@ -113,8 +113,8 @@ func TestNoMoreIsAskedForThanL2Keeps(t *testing.T) {
 // TestPrefetch_ReadsWeightsAfterThePrefix: a front of one launch runs three times in front of each of two repetitions of the rest, which reads
 // its own weights. What the front's slices are joined in lives from the first launch on.
 func TestPrefetch_ReadsWeightsAfterThePrefix(t *testing.T) {
-	of := func(i int, kind runtime.BufferKind, front int) *storage {
-		return &storage{index: i, kind: kind, bytes: 1 << 20, prefixStride: front}
+	of := func(i int, kind runtime.BufferKind, prefix int) *storage {
+		return &storage{index: i, kind: kind, bytes: 1 << 20, prefixStride: prefix}
 	}
 	first, second, slice, join := of(0, runtime.ConstantBuffer, 0), of(1, runtime.ConstantBuffer, 0), of(2, runtime.ArenaBuffer, 0), of(3, runtime.ArenaBuffer, 300)
 	reads := func(s ...*storage) (spans []span) {

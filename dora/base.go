@@ -25,7 +25,7 @@ func baseStorage(name string) (precision.Operand, error) {
 	if err != nil || !p.Calibrates() {
 		return precision.Operand{}, fmt.Errorf("frozen weights cannot be stored as %q: give %s, or nothing", name, precision.Calibrating())
 	}
-	return p.Ladder[0].Weights, nil
+	return p.Candidates[0].Weights, nil
 }
 
 // base is how frozen weights are stored under a name of StepOptions.Base: that of a storage, or what RoundBase gave.

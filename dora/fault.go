@@ -54,7 +54,7 @@ func (t *Trainer) notFinite(ctx context.Context) (nan, first *ir.Value, err erro
 		return nil, nil, err
 	}
 	kept := map[string]bool{}
-	for _, k := range e.Kept {
+	for _, k := range e.States {
 		kept[k.Input] = true
 	}
 	given := map[string]*ir.Array{}

@@ -87,7 +87,7 @@ func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options
 		} else {
 			kept[1].Output = nextGains
 		}
-		entries = append(entries, compile.Entry{Name: e.name, Parts: []compile.Part{{Graph: g, Precision: opt.Precision}}, Kept: kept})
+		entries = append(entries, compile.Entry{Name: e.name, Parts: []compile.Part{{Graph: g, Precision: opt.Precision}}, States: kept})
 	}
 	if opt.Slices == nil {
 		if opt.Slices, err = compile.Slices(m.File, m.graph, opt.Import.Batch); err != nil {

@@ -190,7 +190,7 @@ func (opt *StepOptions) defaults() {
 // entry builds the graphs of an entry: the model with what is differentiated, and behind it the update, in f32, and what
 // follows from the updated adapter.
 func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, error) {
-	e := compile.Entry{Name: name, Kept: []codegen.StateBinding{{Input: keptAdapter, Initial: s.trained.bytes()}}}
+	e := compile.Entry{Name: name, States: []codegen.StateBinding{{Input: keptAdapter, Initial: s.trained.bytes()}}}
 	switch name {
 	case EntryPrepare:
 		return e, s.prepare(m, &e, keptAdapter, opt)
@@ -321,12 +321,12 @@ func (s *Step) keepPrepared(e *compile.Entry, next bool) {
 		if v.size == 0 {
 			continue
 		}
-		i := slices.IndexFunc(e.Kept, func(k codegen.StateBinding) bool { return k.Input == v.name })
+		i := slices.IndexFunc(e.States, func(k codegen.StateBinding) bool { return k.Input == v.name })
 		if i < 0 {
-			i, e.Kept = len(e.Kept), append(e.Kept, codegen.StateBinding{Input: v.name})
+			i, e.States = len(e.States), append(e.States, codegen.StateBinding{Input: v.name})
 		}
 		if next {
-			e.Kept[i].Output = "next:" + v.name
+			e.States[i].Output = "next:" + v.name
 		}
 	}
 }
@@ -355,7 +355,7 @@ func (u *update) keep(input string, initial []byte, next *ir.Value) {
 		k.Output = "next:" + input
 		u.output(k.Output, next)
 	}
-	u.entry.Kept = append(u.entry.Kept, k)
+	u.entry.States = append(u.entry.States, k)
 }
 
 // gradient is the vector of all gradients, of this micro-batch and those before.
@@ -415,7 +415,7 @@ func (u *update) build(x *ir.Expansion) {
 	root := op("Div", op("Sqrt", square), op("Sqrt", correction(opt.Beta2)))
 	move := op("Div", op("Mul", mean, op("Div", rate, correction(opt.Beta1))), op("Add", root, number(opt.Epsilon)))
 	next := op("Sub", op("Mul", flat, op("Sub", number(1), op("Mul", rate, number(opt.WeightDecay)))), move)
-	u.entry.Kept[0].Output = nextAdapter
+	u.entry.States[0].Output = nextAdapter
 	u.output(nextAdapter, op("Where", finite, next, flat))
 	u.keep(keptFirst, nil, op("Where", finite, mean, first))
 	u.keep(keptSecond, nil, op("Where", finite, square, second))

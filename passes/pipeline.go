@@ -110,7 +110,7 @@ func pipelineOf(p *precision.Precision) pipelines {
 	case "f32":
 		return wide
 	}
-	if len(p.Ladder) > 0 && p.Ladder[0].Activations.Bits() == 8 {
+	if len(p.Candidates) > 0 && p.Candidates[0].Activations.Bits() == 8 {
 		return eighths
 	}
 	return halves

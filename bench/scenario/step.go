@@ -316,7 +316,7 @@ func (d *design) compiled(ctx context.Context, targets []string) (*compile.Resul
 		if err != nil {
 			return nil, fmt.Errorf("step of %d loops: %w", d.loops, err)
 		}
-		entries = append(entries, compile.Entry{Name: g.Name, Kept: kept, Parts: []compile.Part{{Graph: g, Precision: precision.FP32}}})
+		entries = append(entries, compile.Entry{Name: g.Name, States: kept, Parts: []compile.Part{{Graph: g, Precision: precision.FP32}}})
 	}
 	r, err := compile.Entries(ctx, "scenario", entries, opt)
 	if err == nil && d.atOnce() {
@@ -360,14 +360,14 @@ func (d *design) around(parts []compile.Part, own []codegen.StateBinding, more .
 	if err != nil {
 		return e, fmt.Errorf("step of %d loops: what follows: %w", d.loops, err)
 	}
-	e.Kept = append(slices.Clone(own), kept...)
+	e.States = append(slices.Clone(own), kept...)
 	for _, k := range append(next, more...) {
-		i := slices.IndexFunc(e.Kept, func(o codegen.StateBinding) bool { return o.Input == k.Input })
+		i := slices.IndexFunc(e.States, func(o codegen.StateBinding) bool { return o.Input == k.Input })
 		switch {
 		case i < 0:
-			e.Kept = append(e.Kept, k)
+			e.States = append(e.States, k)
 		case k.Output != "":
-			e.Kept[i] = k
+			e.States[i] = k
 		}
 	}
 	half := func(g *ir.Graph) compile.Part { return compile.Part{Graph: g, Precision: precision.FP32} }

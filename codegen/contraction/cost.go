@@ -64,7 +64,7 @@ func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 		}
 		w.L2Read, w.L2Written = w.L2Read+sums, w.L2Written+written+float64(32*blocks)
 		w.Atomics, w.Barriers = 1, w.Barriers+2
-		w.Alone = float64((s.SplitK - 1) * min(s.BM, p.m) * min(s.BN, p.n) * 4)
+		w.SerialTail = float64((s.SplitK - 1) * min(s.BM, p.m) * min(s.BN, p.n) * 4)
 	}
 	if p.b.src.data != nil {
 		w.DRAMBytes += float64(float64(s.tilesN(p)*s.chunks(p)*p.batches()) * s.bytesB(p, pl))

@@ -13,9 +13,9 @@ import (
 
 // TestEpilogues runs what may stand behind an anchor.
 func TestEpilogues(t *testing.T) {
-	conv := func(b *kerneltest.Region, d ir.DType, c, out int, bias bool, stackX bool) *ir.Value {
+	conv := func(b *kerneltest.Region, d ir.DType, c, out int, bias bool, batchX bool) *ir.Value {
 		g := b.HasMembers()
-		x := b.Cast(b.Input(ir.T(d, 1, 6, 6, c), 1, false, stackX), f32)
+		x := b.Cast(b.Input(ir.T(d, 1, 6, 6, c), 1, false, batchX), f32)
 		w := b.Cast(b.Input(ir.T(d, out, c, 3, 3), 0.1, true, g), f32)
 		in := []*ir.Value{x, w}
 		if bias {

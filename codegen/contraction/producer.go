@@ -232,7 +232,7 @@ func (p *problem) microseconds(w *cost.Work, m *cost.Machine) float64 {
 	if p.traits.cold {
 		warm.DRAMBytes = 1
 	}
-	return m.Estimate(&warm).US + m.Alone(w)
+	return m.Estimate(&warm).US + m.SerialTail(w)
 }
 
 // envOf is where expressions of a region are emitted, behind the wait.

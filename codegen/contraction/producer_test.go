@@ -268,7 +268,7 @@ type headsCase struct {
 	x, a, w       ir.DType // of q, k and v, of A and of the weights
 	members       int
 	mask, causal  bool
-	behind        bool // a function of each element behind the attention
+	after         bool // a function of each element behind the attention
 	variable      bool // so are the weights
 }
 
@@ -298,7 +298,7 @@ func (c headsCase) region(t testing.TB) *kerneltest.Region {
 	y := first.Add("Attention", ir.Attrs{"scale": 0.3, "causal": c.causal}, in...)
 	y = first.Add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, y)
 	y = first.Add("Reshape", ir.Attrs{"shape": []int{b, c.s, row}}, y)
-	if c.behind {
+	if c.after {
 		y = first.Add("Mul", nil, first.Add("Relu", nil, y), first.Input(ir.T(f32, row), 1, true, true))
 	}
 	a, w := passed(first, second, y, c.a), weightsOf(second, c.w, row, c.n, 0.1, !c.variable)
@@ -312,11 +312,11 @@ func TestAttentionProducer_EqualsTheReference(t *testing.T) {
 		{h: 6, s: 25, d: 64, n: 384, x: f16, a: f16, w: f16},
 		{h: 16, s: 32, d: 32, n: 72, x: f16, a: f16, w: f16, members: 2},
 		{b: 2, h: 3, s: 40, d: 32, n: 40, x: bf16, a: bf16, w: bf16, mask: true},
-		{h: 2, s: 20, t: 70, d: 16, n: 130, x: f16, a: f16, w: f16, behind: true},
-		{b: 3, h: 4, s: 7, d: 24, n: 24, x: f16, a: f16, w: f16, causal: true, behind: true},
+		{h: 2, s: 20, t: 70, d: 16, n: 130, x: f16, a: f16, w: f16, after: true},
+		{b: 3, h: 4, s: 7, d: 24, n: 24, x: f16, a: f16, w: f16, causal: true, after: true},
 		{h: 5, s: 33, d: 48, n: 40, x: f16, a: f16, w: e4m3, members: 2},
 		{h: 4, s: 25, d: 32, n: 40, x: f32, a: f32, w: f32, members: 2},
-		{b: 2, h: 2, s: 18, t: 35, d: 20, n: 33, x: f32, a: f32, w: f32, mask: true, behind: true},
+		{b: 2, h: 2, s: 18, t: 35, d: 20, n: 33, x: f32, a: f32, w: f32, mask: true, after: true},
 		{h: 2, s: 25, d: 32, n: 40, x: f32, a: f16, w: f16},
 		{h: 2, s: 25, d: 32, n: 40, x: f16, a: f32, w: f32},
 		{h: 4, s: 25, d: 32, n: 40, x: f16, a: f16, w: f16, variable: true},
@@ -339,7 +339,7 @@ func TestAttentionProducer_EqualsTheReference(t *testing.T) {
 // and one after the other, rows of two images, columns beyond K.
 func TestEveryScheduleHasItsHeads(t *testing.T) {
 	for _, c := range []headsCase{
-		{b: 2, h: 6, s: 25, d: 32, n: 72, x: f16, a: f16, w: f16, behind: true},
+		{b: 2, h: 6, s: 25, d: 32, n: 72, x: f16, a: f16, w: f16, after: true},
 		{h: 3, s: 18, t: 40, d: 48, n: 40, x: f16, a: f16, w: f16},
 		{h: 5, s: 20, d: 32, n: 40, x: f16, a: f16, w: f16}, // the last blocks have fewer
 	} {
@@ -355,10 +355,10 @@ func TestHeadsChangeNoBit(t *testing.T) {
 	for _, c := range []headsCase{
 		{h: 6, s: 25, d: 64, n: 384, x: f16, a: f16, w: f16},
 		{h: 16, s: 32, d: 32, n: 72, x: f16, a: f16, w: f16, members: 2},
-		{b: 2, h: 3, s: 40, t: 70, d: 32, n: 40, x: bf16, a: bf16, w: bf16, mask: true, behind: true},
+		{b: 2, h: 3, s: 40, t: 70, d: 32, n: 40, x: bf16, a: bf16, w: bf16, mask: true, after: true},
 		{h: 4, s: 25, t: 70, d: 32, n: 40, x: f32, a: f32, w: f32},
 		{h: 6, s: 25, d: 64, n: 384, x: f16, a: e2m1, w: e2m1},
-		{b: 2, h: 4, s: 18, t: 70, d: 32, n: 40, x: bf16, a: e2m1, w: e2m1, behind: true, members: 2},
+		{b: 2, h: 4, s: 18, t: 70, d: 32, n: 40, x: bf16, a: e2m1, w: e2m1, after: true, members: 2},
 		{h: 2, s: 33, t: 40, d: 96, n: 40, x: f16, a: e2m1, w: e2m1, mask: true},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) { sameBits(t, c.region(t), Family.Lower, c.a != e2m1) })
@@ -408,8 +408,8 @@ func sameBits(t *testing.T, b *kerneltest.Region, lower kerneltest.Lowering, one
 			continue
 		}
 		stride := kerneltest.Run(t, write(q, ql.at(q, s), s, ctx.Target), ctx.Target, data)
-		chained := kerneltest.Run(t, write(p, pl.at(p, s), s, ctx.Target), ctx.Target, b.Data)
-		require.Equal(t, stride[b.Outputs[0]], chained[b.Outputs[0]], s)
+		fused := kerneltest.Run(t, write(p, pl.at(p, s), s, ctx.Target), ctx.Target, b.Data)
+		require.Equal(t, stride[b.Outputs[0]], fused[b.Outputs[0]], s)
 	}
 }
 

@@ -28,7 +28,7 @@ func (f *Families) Benefit(n *ir.Node, t *target.Target) float64 {
 	us := func(w *cost.Work, dram float64) float64 {
 		served := *w
 		served.DRAMBytes = min(served.DRAMBytes, dram)
-		return m.Estimate(&served).US + m.Alone(&served)
+		return m.Estimate(&served).US + m.SerialTail(&served)
 	}
 	least := math.Inf(1)
 	drams := []float64{0, 1}

@@ -95,11 +95,11 @@ func TestSliceSelects(t *testing.T) {
 		for d, n := range shape {
 			sizes[d] = 1 + rng.Intn(n)
 			steps[d] = 1 + rng.Intn(2)
-			room := n - (sizes[d]-1)*steps[d]
-			if room < 1 {
-				sizes[d], steps[d], room = 1, 1, n
+			slack := n - (sizes[d]-1)*steps[d]
+			if slack < 1 {
+				sizes[d], steps[d], slack = 1, 1, n
 			}
-			starts[d] = rng.Intn(room)
+			starts[d] = rng.Intn(slack)
 		}
 		s, ok := v.Slice(starts, sizes, steps)
 		if !ok {

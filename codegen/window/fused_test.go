@@ -68,7 +68,7 @@ func pairs() []pair {
 type built struct {
 	graph *kerneltest.Graph
 	parts []*ir.Node
-	chain *ir.Node
+	fused *ir.Node
 	want  map[*ir.Value]*ir.Tensor
 }
 
@@ -79,7 +79,7 @@ func (c pair) build(t *testing.T) *built {
 	second := c.second.in(b.graph, first.Outputs[0]).Node
 	b.parts = []*ir.Node{first, second}
 	require.NoError(t, ir.CheckFusion(b.parts))
-	b.chain = ir.NewFused(b.parts, !c.alone)
+	b.fused = ir.NewFused(b.parts, !c.alone)
 	return b
 }
 
@@ -114,8 +114,8 @@ func (c pair) runOn(t *testing.T, ctx *kernel.Context, times float64) *built {
 func (b *built) same(t *testing.T, spec *kernel.Spec, ctx *kernel.Context) {
 	t.Helper()
 	got := kerneltest.Run(t, spec, ctx.Target, b.graph.Data)
-	require.Len(t, got, len(b.chain.Outputs))
-	for _, v := range b.chain.Outputs {
+	require.Len(t, got, len(b.fused.Outputs))
+	for _, v := range b.fused.Outputs {
 		require.Equal(t, b.want[v].Data, got[v].Data, "%v of %s", v.Type, spec.Schedule)
 	}
 }
@@ -125,7 +125,7 @@ func TestFusedWindows_HaveTheBitsOfTwoLaunches(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
 			b := c.run(t, ctx)
-			spec, err := Family.Lower(b.chain, ctx)
+			spec, err := Family.Lower(b.fused, ctx)
 			require.NoError(t, err)
 			t.Log(spec.Schedule, spec.Grid, spec.Block, spec.Shared)
 			b.same(t, spec, ctx)
@@ -142,7 +142,7 @@ func TestFusedWindows_OverflowAsTwoLaunches(t *testing.T) {
 			times = 100
 		}
 		b := c.runOn(t, ctx, times)
-		spec, err := Family.Lower(b.chain, ctx)
+		spec, err := Family.Lower(b.fused, ctx)
 		require.NoError(t, err)
 		b.same(t, spec, ctx)
 		if d := c.first.d; d.Bits() <= 16 && d != ir.BFloat16 {
@@ -160,11 +160,11 @@ func TestFusedWindows_AgreeWithTheEvaluator(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for _, c := range pairs()[:4] {
 		b := c.run(t, ctx)
-		want := kerneltest.Reference(t, b.chain, b.graph.Data)
-		spec, err := Family.Lower(b.chain, ctx)
+		want := kerneltest.Reference(t, b.fused, b.graph.Data)
+		spec, err := Family.Lower(b.fused, ctx)
 		require.NoError(t, err)
 		got := kerneltest.Run(t, spec, ctx.Target, b.graph.Data)
-		for i, v := range b.chain.Outputs {
+		for i, v := range b.fused.Outputs {
 			g, w := got[v].Array().Floats(), want[i].Floats()
 			far, norm := 0.0, 0.0
 			for k := range w {
@@ -184,7 +184,7 @@ func TestFusedWindows_EveryScheduleIsRight(t *testing.T) {
 			continue
 		}
 		b := c.run(t, ctx)
-		p, err := analyseFused(b.chain)
+		p, err := analyseFused(b.fused)
 		require.NoError(t, err)
 		tiles := p.second.candidates()
 		for range runs {
@@ -197,7 +197,7 @@ func TestFusedWindows_EveryScheduleIsRight(t *testing.T) {
 			if p.shared(s) > ctx.Target.SharedBlock {
 				continue
 			}
-			spec, err := p.spec(s, ctx, b.chain)
+			spec, err := p.spec(s, ctx, b.fused)
 			require.NoError(t, err)
 			b.same(t, spec, ctx)
 		}
@@ -216,9 +216,9 @@ func TestFusedWindow_RefusesOtherRegions(t *testing.T) {
 		"fits into shared memory": mixer.on(ir.Float16, 1, 200, 200, 8, 0).then(shape{op: "AveragePool", k: 180, stride: 1, dil: 1}).unseen(),
 	} {
 		b := c.build(t)
-		_, err := Family.Lower(b.chain, ctx)
+		_, err := Family.Lower(b.fused, ctx)
 		require.ErrorContains(t, err, why)
-		require.LessOrEqual(t, kernel.NewFamilies(nil, Family).Benefit(b.chain, ctx.Target), 0.0, why)
+		require.LessOrEqual(t, kernel.NewFamilies(nil, Family).Benefit(b.fused, ctx.Target), 0.0, why)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestFusedWindows_PayWhereLaunchesCostMore(t *testing.T) {
 		{mixer.on(ir.Float16, 1, 32, 64, 64, 2).then(large), true},
 		{mixer.on(ir.Float32, 1, 128, 128, 64, 0).then(dilated), false},
 	} {
-		require.Equal(t, c.pays, kernel.NewFamilies(nil, Family).Benefit(c.build(t).chain, ctx.Target) > 0, "%v", c.pair)
+		require.Equal(t, c.pays, kernel.NewFamilies(nil, Family).Benefit(c.build(t).fused, ctx.Target) > 0, "%v", c.pair)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestFusedWindows_PtxasSpillsNothing(t *testing.T) {
 			if c.second.blocks && !ctx.Target.Multiplies("e2m1") {
 				continue
 			}
-			spec, err := Family.Lower(c.build(t).chain, ctx)
+			spec, err := Family.Lower(c.build(t).fused, ctx)
 			require.NoError(t, err)
 			r, err := tool.Assemble(t.Context(), spec.Build(ctx.Target, "k").String(), name)
 			require.NoError(t, err, c.String())
@@ -268,9 +268,9 @@ func TestFusedWindows_ReadTilesWithoutBankConflicts(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for _, c := range pairs()[:3] {
 		b := c.build(t)
-		p, err := analyseFused(b.chain)
+		p, err := analyseFused(b.fused)
 		require.NoError(t, err)
-		own, err := (&tiled[fusedSchedule]{p, ctx, b.chain}).Choose()
+		own, err := (&tiled[fusedSchedule]{p, ctx, b.fused}).Choose()
 		require.NoError(t, err)
 		s := own.Schedule.(fusedSchedule)
 		require.Equal(t, s.first.inputVector(p.first), s.first.wavefronts(p.first), "%v: %v", c, s)

@@ -43,7 +43,7 @@ func TestSnapshots_OfFusedWindows(t *testing.T) {
 	for name, c := range map[string]pair{"chain_windows": two, "chain_windows_unseen": two.unseen()} {
 		t.Run(name, func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
-			spec, err := Family.Lower(c.build(t).chain, ctx)
+			spec, err := Family.Lower(c.build(t).fused, ctx)
 			require.NoError(t, err)
 			kerneltest.Snapshot(t, name, spec, ctx.Target, ".visible", *update)
 		})

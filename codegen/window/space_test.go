@@ -46,9 +46,9 @@ func TestCandidates_OfFusedWindowsHaveTheBitsOfTwoLaunches(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			ctx := kerneltest.Target(t, "sm_121")
 			b := c.run(t, ctx)
-			space, err := Family.Space(b.chain, ctx)
+			space, err := Family.Space(b.fused, ctx)
 			require.NoError(t, err)
-			own, err := Family.Lower(b.chain, ctx)
+			own, err := Family.Lower(b.fused, ctx)
 			require.NoError(t, err)
 			require.Equal(t, own.Signature, space.Signature)
 			texts := []string{space.Default}
@@ -58,7 +58,7 @@ func TestCandidates_OfFusedWindowsHaveTheBitsOfTwoLaunches(t *testing.T) {
 			for _, text := range texts {
 				in := *ctx
 				in.Schedules = kerneltest.Fixed(text)
-				spec, err := Family.Lower(b.chain, &in)
+				spec, err := Family.Lower(b.fused, &in)
 				require.NoError(t, err)
 				require.Equal(t, text, spec.Schedule)
 				b.same(t, spec, ctx)
@@ -67,7 +67,7 @@ func TestCandidates_OfFusedWindowsHaveTheBitsOfTwoLaunches(t *testing.T) {
 			for text, want := range map[string]string{kernel.Unfused: kernel.ErrUnfused.Error(), "tile=1x1x1 thread=1x1": "no such tiles"} {
 				in := *ctx
 				in.Schedules = kerneltest.Fixed(text)
-				_, err := Family.Lower(b.chain, &in)
+				_, err := Family.Lower(b.fused, &in)
 				require.ErrorContains(t, err, want)
 			}
 		})

@@ -32,7 +32,7 @@ func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders []
 	if err := c.evaluator.Keep(true); err != nil {
 		return nil, err
 	}
-	defer c.room.leave()
+	defer c.pool.leave()
 	w := c.walk
 	exact := w.lane(1)
 	for i, s := range w.steps {
@@ -72,11 +72,11 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 		if !dirty {
 			continue
 		}
-		front := in
+		anchorIn := in
 		if n == s.Node {
-			st, front = disturbed(ctx, st, f, in[0])
+			st, anchorIn = disturbed(ctx, st, f, in[0])
 		}
-		outs, err := evaluate(ctx, c.evaluator, st, front, in, c.room)
+		outs, err := evaluate(ctx, c.evaluator, st, anchorIn, in, c.pool)
 		if err != nil {
 			return 0, err
 		}
@@ -93,21 +93,21 @@ func (c *Calibration) disturb(ctx context.Context, w *walk, exact *lane, s *pass
 	d := distance(got, want)
 	for v, a := range changed.values {
 		if w.own[v] {
-			c.room.Give(a)
+			c.pool.Give(a)
 		}
 	}
-	c.room.next()
+	c.pool.next()
 	return d, nil
 }
 
 // disturbed is a region with its weights rounded, and what its anchor sees if its activations are rounded too.
 func disturbed(ctx context.Context, st *step, f precision.Layer, operands []*ir.Tensor) (*step, [][]*ir.Tensor) {
-	front := slices.Clone(operands)
+	anchorIn := slices.Clone(operands)
 	if x := operands[st.site.X]; f.Activations.Narrow() {
-		front[st.site.X] = stored(x, f.Activations, observe([]*ir.Tensor{x}, f.Activations).Scale, nil)
+		anchorIn[st.site.X] = stored(x, f.Activations, observe([]*ir.Tensor{x}, f.Activations).Scale, nil)
 	}
 	r := newRounder(st.site, f.Weights, Technique{})
 	r.patches = nil
 	r.fit(ctx, nil, nil, nil)
-	return st.with(r.tensor()), [][]*ir.Tensor{front}
+	return st.with(r.tensor()), [][]*ir.Tensor{anchorIn}
 }

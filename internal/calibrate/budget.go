@@ -40,8 +40,8 @@ type Trial interface {
 // Best enables every technique.
 var Best = Technique{Feedback: true, Recover: true, Bias: true}
 
-// Choice is the outcome of Choose.
-type Choice struct {
+// Outcome is the outcome of Choose.
+type Outcome struct {
 	Plan   *passes.Quantisation
 	Layers []LayerChoice
 }
@@ -64,7 +64,7 @@ type LayerChoice struct {
 
 // Choose finds the assignment of formats that is predicted to be fastest, or smallest, and whose outputs stay within the
 // budget.
-func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Choice, error) {
+func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Outcome, error) {
 	sites := c.Sites()
 	kept, err := c.kept(opt.Keep, sites)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 	file := make([]LayerChoice, len(sites))
 	for i := range sites {
 		file[i], _ = fileLayer(&sites[i])
-		if ladders[i] = c.ladder(opt, &sites[i]); kept[i] || file[i].File {
+		if ladders[i] = c.candidates(opt, &sites[i]); kept[i] || file[i].File {
 			ladders[i] = []precision.Layer{precision.Half}
 		}
 	}
@@ -106,7 +106,7 @@ func (c *Calibration) Choose(ctx context.Context, trial Trial, opt Options) (*Ch
 	if err != nil {
 		return nil, err
 	}
-	out := &Choice{Plan: best.Plan}
+	out := &Outcome{Plan: best.Plan}
 	for i, s := range sites {
 		l := layerChoice(s, best.Formats[s.Name()], ladders[i], alone[i], best, kept[i])
 		if f := best.Formats.of(s.Name()); l.Why == "" && f != full[i][0] {
@@ -151,7 +151,7 @@ func withFixed(g *ir.Graph, sites []LayerChoice) []LayerChoice {
 	return out
 }
 
-func layerChoice(s passes.Site, f precision.Layer, ladder []precision.Layer, alone map[precision.Layer]float64, fit *Fitted, kept bool) LayerChoice {
+func layerChoice(s passes.Site, f precision.Layer, candidates []precision.Layer, alone map[precision.Layer]float64, fit *Fitted, kept bool) LayerChoice {
 	l := LayerChoice{Name: s.Node.Name, Op: s.Anchor.Op.Name, Precision: f.Name, MACs: s.MACs, Weights: s.Members * s.N * s.K, K: s.K,
 		Alone: alone[f], InPlace: fit.Local[s.Name()]}
 	if r, ok := fit.Ranges[s.Name()]; ok {
@@ -160,11 +160,11 @@ func layerChoice(s passes.Site, f precision.Layer, ladder []precision.Layer, alo
 	switch {
 	case kept:
 		l.Why = "--keep"
-	case !slices.Contains(ladder, f), f != ladder[0] && alone == nil: // weights only, where the ladder narrows activations too
-		l.Why = "another reader of its activations is not " + ladder[0].Name
-	case f != ladder[0]:
-		l.Why = fmt.Sprintf("%s costs %.2g of the outputs alone", ladder[0].Name, alone[ladder[0]])
-		l.Alone = alone[ladder[0]]
+	case !slices.Contains(candidates, f), f != candidates[0] && alone == nil: // weights only, where the ladder narrows activations too
+		l.Why = "another reader of its activations is not " + candidates[0].Name
+	case f != candidates[0]:
+		l.Why = fmt.Sprintf("%s costs %.2g of the outputs alone", candidates[0].Name, alone[candidates[0]])
+		l.Alone = alone[candidates[0]]
 	}
 	return l
 }

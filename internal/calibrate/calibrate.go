@@ -20,7 +20,7 @@ type Calibration struct {
 	found     *findings
 	progress  *console.Meter
 	memory    *exactRun
-	room      *Room
+	pool      *BufferPool
 	several   bool                   // findings are kept: fits may follow each other, or a file is to hold them
 	inputs    []map[string]*ir.Array // without the perturbed ones
 	names     []string               // of the inputs, for errors
@@ -72,7 +72,7 @@ func New(g *ir.Graph, precision string, inputs []map[string]*ir.Array, e Evaluat
 		return nil, err
 	}
 	s := passes.StorageOf(g)
-	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: &findings{alone: map[layerKey]float64{}, means: map[string][][]float32{}}, progress: m, memory: newExactRun(w, false), room: &Room{},
+	return &Calibration{walk: w, evaluator: e, storage: s, readers: blockReaders(w, s), found: &findings{alone: map[layerKey]float64{}, means: map[string][][]float32{}}, progress: m, memory: newExactRun(w, false), pool: &BufferPool{},
 		inputs: inputs, given: len(inputs), held: heldOut(len(inputs), from)}, nil
 }
 

@@ -49,7 +49,7 @@ func storable(s *passes.Site, f precision.Layer) bool {
 		return true
 	}
 	// It reads weights as they lie in memory, where elements may have gaps.
-	return !f.Activations.Narrow() && !f.Weights.Twice && f.Weights.Bits() == ir.DTypeOf(f.Weights.Format).Bits()
+	return !f.Activations.Narrow() && !f.Weights.HiLo && f.Weights.Bits() == ir.DTypeOf(f.Weights.Format).Bits()
 }
 
 // checkMeans holds the means of exact anchors against what fits find: those of every anchor, once.
@@ -250,15 +250,15 @@ func (s *Saved) CheckReference(outputs []*ir.Value) error {
 	switch {
 	case len(r.Float64) != inputs:
 		return s.refuse("its reference says of %d inputs how they were evaluated, want %d", len(r.Float64), inputs)
-	case slices.Contains(r.Float64, false) != (len(r.Apart) > 0):
+	case slices.Contains(r.Float64, false) != (len(r.FP32RelL2) > 0):
 		return s.refuse("its reference has %d errors of fp32, want some only where inputs were evaluated in fp32",
-			len(r.Apart))
+			len(r.FP32RelL2))
 	case len(r.Outputs) != len(outputs):
 		return s.refuse("its reference has %d outputs, want %d", len(r.Outputs), len(outputs))
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.Apart)) {
-		if !(r.Apart[name] >= 0) {
-			return s.refuse("output %.100s: its reference has error %v, want 0 or more", name, r.Apart[name])
+	for _, name := range slices.Sorted(maps.Keys(r.FP32RelL2)) {
+		if !(r.FP32RelL2[name] >= 0) {
+			return s.refuse("output %.100s: its reference has error %v, want 0 or more", name, r.FP32RelL2[name])
 		}
 	}
 	for _, v := range outputs {

@@ -149,14 +149,14 @@ func TestUse_RefusesForgedFindings(t *testing.T) {
 		require.NoError(t, err)
 		a := Assignment{}
 		for i, s := range c.Sites() {
-			if a[s.Name()] = p.Ladder[0].WeightsOnly(); !s.Segmented() && i%4 != 0 {
-				a[s.Name()] = p.Ladder[0]
+			if a[s.Name()] = p.Candidates[0].WeightsOnly(); !s.Segmented() && i%4 != 0 {
+				a[s.Name()] = p.Candidates[0]
 			}
 		}
 		delete(a, c.Sites()[len(c.Sites())-1].Name())
 		_, err = c.fit(t.Context(), a, Technique{Bias: true})
 		require.NoError(t, err)
-		c.found.alone[layerKey{c.Sites()[0].Name(), p.Ladder[0].WeightsOnly()}] = 1
+		c.found.alone[layerKey{c.Sites()[0].Name(), p.Candidates[0].WeightsOnly()}] = 1
 		path := filepath.Join(t.TempDir(), "findings")
 		require.NoError(t, c.Save(name).Write(path))
 		good, err := os.ReadFile(path)

@@ -28,9 +28,9 @@ func batches(ctx context.Context, n int, f func(lo, hi int)) {
 }
 
 // factor decomposes h with a number added to its diagonal, unless the context ends.
-func (h *matrix) factor(ctx context.Context, added float64, room *Room) *factored {
+func (h *matrix) factor(ctx context.Context, added float64, pool *BufferPool) *factored {
 	n := h.rows
-	l := room.zeros(n, n)
+	l := pool.zeros(n, n)
 	batches(ctx, n, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			row, from := l.row(i), h.row(n-1-i)
@@ -41,7 +41,7 @@ func (h *matrix) factor(ctx context.Context, added float64, room *Room) *factore
 		}
 	})
 	cholesky(ctx, l)
-	t := room.zeros(n, n)
+	t := pool.zeros(n, n)
 	until(ctx, (n+panel-1)/panel, func(b int) { // H = R·Rᵀ with R[a][b] = l[n-1-a][n-1-b], and T = Rᵀ
 		lo, hi := b*panel, min((b+1)*panel, n)
 		for j := range hi {
@@ -55,7 +55,7 @@ func (h *matrix) factor(ctx context.Context, added float64, room *Room) *factore
 }
 
 // leave gives both triangles back.
-func (f *factored) leave(room *Room) { room.giveMatrices(f.t, f.reversed) }
+func (f *factored) leave(pool *BufferPool) { pool.giveMatrices(f.t, f.reversed) }
 
 // cholesky replaces the lower triangle of a matrix with its Cholesky factor.
 func cholesky(ctx context.Context, l *matrix) {

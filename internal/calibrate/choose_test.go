@@ -121,7 +121,7 @@ func TestABudgetIsKeptOnOtherInputsToo(t *testing.T) {
 }
 
 // predicted is the time of all layers, and how many have which format.
-func predicted(c *Choice, sites []passes.Site, t *target.Target) (us float64, text string) {
+func predicted(c *Outcome, sites []passes.Site, t *target.Target) (us float64, text string) {
 	count := map[string]int{}
 	for i, l := range c.Layers {
 		for _, f := range precision.Layers() {

@@ -65,7 +65,7 @@ func TestEndingsAreTheTails(t *testing.T) {
 			}
 			anchor := arrays[len(arrays)-1].Tensor()
 			anchors := []*ir.Tensor{{Type: anchor.Type, Data: slices.Clone(anchor.Data)}, {Type: anchor.Type, Data: slices.Clone(anchor.Data)}}
-			outs, err := s.behind(t.Context(), nil, [][]*ir.Tensor{operands, operands}, anchors, 1, nil)
+			outs, err := s.finish(t.Context(), nil, [][]*ir.Tensor{operands, operands}, anchors, 1, nil)
 			require.NoError(t, err)
 			for _, out := range outs {
 				require.Equal(t, s.node.Outputs[0].Type, out[0].Type, s.node.Name)

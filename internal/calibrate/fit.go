@@ -32,7 +32,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	w := c.walk
 	hat, exact := w.lane(w.inputs), w.lane(w.inputs)
 	now := newFound(a)
-	defer c.room.leave()
+	defer c.pool.leave()
 	work, done := c.Work(), 0.0
 	c.progress.Begin(work.Fit, "fitting %s to %s", console.Count(len(w.steps), "region"), console.Count(w.inputs, "input"))
 	for i, s := range w.steps {
@@ -44,9 +44,9 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		switch {
 		case err != nil || s.channels > 0:
 		case hat.same(exact, s.node):
-			hatOut = copies(exactOut, c.room)
+			hatOut = copies(exactOut, c.pool)
 		default:
-			hatOut, err = c.evaluator.Evaluate(ctx, s.node, hat.all(s.node, 0, w.inputs), c.room)
+			hatOut, err = c.evaluator.Evaluate(ctx, s.node, hat.all(s.node, 0, w.inputs), c.pool)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
@@ -77,9 +77,9 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 		}
 		exact.put(s.node, exactOut)
 		hat.put(s.node, hatOut)
-		exact.release(w, i, c.memory.inputs, c.room)
-		hat.release(w, i, 0, c.room)
-		c.room.next()
+		exact.release(w, i, c.memory.inputs, c.pool)
+		hat.release(w, i, 0, c.pool)
+		c.pool.next()
 		done += c.fitting(s)
 		c.progress.Step(i+1, len(w.steps), done/work.Fit)
 	}
@@ -96,9 +96,9 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	name := s.node.Outputs[0].Name
 	format := a.of(name)
 	hatIn := hat.all(s.node, 0, inputs)
-	front := make([][]*ir.Tensor, inputs) // operands of the head
+	anchorIn := make([][]*ir.Tensor, inputs) // operands of the head
 	for at := range inputs {
-		front[at] = slices.Clone(hatIn[at])
+		anchorIn[at] = slices.Clone(hatIn[at])
 	}
 	var layer passes.Layer
 	if format != precision.Half {
@@ -108,7 +108,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			layer.Read, f.Ranges[name] = storage(format.Activations, r.Scale), r
 			now.scales[scaleKey{st.group(s.node.Inputs[s.site.X]), format.Activations}] = r
 			for at := range inputs {
-				front[at][s.site.X] = stored(hatIn[at][s.site.X], format.Activations, r.Scale, c.room)
+				anchorIn[at][s.site.X] = stored(hatIn[at][s.site.X], format.Activations, r.Scale, c.pool)
 			}
 		} else if g := st.group(s.node.Inputs[s.site.X]); st.narrow[g].Format != nil {
 			f.Ranges[name] = now.scales[scaleKey{g, st.narrow[g]}]
@@ -117,10 +117,10 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			var x, xHat []*ir.Tensor
 			if tech.Feedback || tech.Recover {
 				var err error
-				if x, err = s.multiplied(ctx, c.evaluator, exact.all(s.node, 0, inputs), c.room); err != nil {
+				if x, err = s.multiplied(ctx, c.evaluator, exact.all(s.node, 0, inputs), c.pool); err != nil {
 					return nil, err
 				}
-				if xHat, err = s.multiplied(ctx, c.evaluator, front, c.room); err != nil {
+				if xHat, err = s.multiplied(ctx, c.evaluator, anchorIn, c.pool); err != nil {
 					return nil, err
 				}
 			}
@@ -128,11 +128,11 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			if x == nil {
 				r.patches = nil
 			} else if r.patches != nil {
-				r.patches.room = c.room
+				r.patches.pool = c.pool
 			}
 			r.fit(ctx, x, xHat, c.held)
 			if !s.site.Direct {
-				c.room.Give(append(x, xHat...))
+				c.pool.Give(append(x, xHat...))
 			}
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -143,34 +143,34 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 			s = s.with(r.tensor())
 		}
 	}
-	accHat, err := s.anchors(ctx, c.evaluator, front, c.room)
+	accHat, err := s.anchors(ctx, c.evaluator, anchorIn, c.pool)
 	if err != nil {
 		return nil, err
 	}
 	if layer.Read.DType != 0 {
-		c.room.Give(column(front, s.site.X))
+		c.pool.Give(column(anchorIn, s.site.X))
 	}
 	f.Local[name] = distance(accHat, accExact)
 	if c.several && c.found.means[name] == nil {
 		c.found.means[name] = meansOf(c.fitted(accExact), s.axis, s.node.Region.Members > 0)
 	}
-	if stacked := s.node.Region.Members > 0; tech.Bias && a.narrows() {
-		layer.Bias = shift(c.fitted(accExact), c.fitted(accHat), s.axis, stacked)
+	if batched := s.node.Region.Members > 0; tech.Bias && a.narrows() {
+		layer.Bias = shift(c.fitted(accExact), c.fitted(accHat), s.axis, batched)
 		spoil(tech.fault, means, layer.Bias)
-		each(len(accHat), func(at int) { move(accHat[at], layer.Bias, s.axis, stacked) })
+		each(len(accHat), func(at int) { move(accHat[at], layer.Bias, s.axis, batched) })
 	}
 	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
 	}
 	layer.Read = ir.Storage{}
 	now.layers[name] = finding{layer, f.Local[name]}
-	return s.behind(ctx, c.evaluator, hatIn, accHat, 0, c.room)
+	return s.finish(ctx, c.evaluator, hatIn, accHat, 0, c.pool)
 }
 
 // shift is the mean of exact − hat for every channel, members one after another, less the part that chance explains: means
 // vary between inputs, and the fewer inputs there are, the less their average predicts another input.
-func shift(exact, hat []*ir.Tensor, axis int, stacked bool) []float64 {
-	members, channels, inner := layout(exact[0].Type, axis, stacked)
+func shift(exact, hat []*ir.Tensor, axis int, batched bool) []float64 {
+	members, channels, inner := layout(exact[0].Type, axis, batched)
 	ones := make([][]float64, len(exact)) // mean by channel of each input
 	each(len(exact), func(at int) {
 		one := make([]float64, members*channels)
@@ -221,8 +221,8 @@ func reliable(ones [][]float64) []float64 {
 }
 
 // move adds a number to each channel, in place.
-func move(a *ir.Tensor, by []float64, axis int, stacked bool) {
-	members, channels, inner := layout(a.Type, axis, stacked)
+func move(a *ir.Tensor, by []float64, axis int, batched bool) {
+	members, channels, inner := layout(a.Type, axis, batched)
 	xs := floats(a)
 	size := len(xs) / members
 	add := make([]float32, len(by))
@@ -245,9 +245,9 @@ func move(a *ir.Tensor, by []float64, axis int, stacked bool) {
 }
 
 // layout says how an anchor's output lies: members, channels, elements behind the channel.
-func layout(t ir.Type, axis int, stacked bool) (members, channels, inner int) {
+func layout(t ir.Type, axis int, batched bool) (members, channels, inner int) {
 	members, inner = 1, 1
-	if stacked {
+	if batched {
 		members = t.Shape[0]
 	}
 	for _, d := range t.Shape[axis+1:] {

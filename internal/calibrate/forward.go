@@ -14,10 +14,10 @@ func Forward(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array, e 
 	if err != nil {
 		return nil, err
 	}
-	l, room := w.lane(w.inputs), &Room{}
+	l, pool := w.lane(w.inputs), &BufferPool{}
 	for i, s := range w.steps {
 		in := l.all(s.node, 0, w.inputs)
-		outs, err := evaluate(ctx, e, s, in, in, room)
+		outs, err := evaluate(ctx, e, s, in, in, pool)
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
 		}
@@ -27,8 +27,8 @@ func Forward(ctx context.Context, g *ir.Graph, inputs []map[string]*ir.Array, e 
 				see(v, l.values[v])
 			}
 		}
-		l.release(w, i, 0, room)
-		room.next()
+		l.release(w, i, 0, pool)
+		pool.next()
 	}
 	return l.outputs(g, w.inputs), nil
 }

@@ -220,15 +220,15 @@ func TestAChoiceIsData(t *testing.T) {
 		require.NoError(t, err)
 		p, err := precision.Lookup(name)
 		require.NoError(t, err)
-		require.Contains(t, string(text), `"DType":"`+p.Ladder[0].Weights.Name)
-		var again Choice
+		require.Contains(t, string(text), `"DType":"`+p.Candidates[0].Weights.Name)
+		var again Outcome
 		require.NoError(t, json.Unmarshal(text, &again))
 		require.Equal(t, choice, &again)
 	}
 }
 
 // choose is Choose with the evaluator as the device.
-func choose(t testing.TB, c *Calibration, g *ir.Graph, in []map[string]*ir.Array, precision string, budget float64, tech Technique) (*Choice, error) {
+func choose(t testing.TB, c *Calibration, g *ir.Graph, in []map[string]*ir.Array, precision string, budget float64, tech Technique) (*Outcome, error) {
 	t.Helper()
 	sm121, err := target.Lookup("sm_121")
 	require.NoError(t, err)
@@ -243,10 +243,10 @@ func micros(f precision.Layer, s *passes.Site, t *target.Target) float64 {
 		bits += 8.0 / ir.BlockSize
 	}
 	terms := 1.0
-	if f.Activations.Twice {
+	if f.Activations.HiLo {
 		terms = 2
 	}
-	if f.Weights.Twice {
+	if f.Weights.HiLo {
 		terms *= 2
 	}
 	m, read := cost.Of(t), float64(s.Node.Inputs[s.X].Type.Numel())*bits/8
@@ -277,7 +277,7 @@ func (e evaluator) Times(_ context.Context, plan *passes.Quantisation) (map[stri
 			if v, ok := plan.Values[s.Node.Inputs[s.X].Name]; ok {
 				acts = precision.Operand{Format: v.DType.Format(), Blocks: v.Block > 0}
 			} else if l.Read != (ir.Storage{}) {
-				acts = precision.Operand{Format: l.Read.DType.Format(), Twice: l.Read.SplitTerms == 2}
+				acts = precision.Operand{Format: l.Read.DType.Format(), HiLo: l.Read.SplitTerms == 2}
 			}
 			if f.Weights == weights && f.Activations == acts {
 				us[s.Name()] = micros(f, &s, e.on)
@@ -353,7 +353,7 @@ func TestDoubtfulInputsAreNamedWithNumbers(t *testing.T) {
 // TestHeldOutInputsAreNotFittedTo changes an input that is held out, too little to choose other strengths: the plan stays the
 // same; a change of another input changes it.
 func TestHeldOutInputsAreNotFittedTo(t *testing.T) {
-	plan := func(changed int) *Choice {
+	plan := func(changed int) *Outcome {
 		rng := rand.New(rand.NewSource(4))
 		draw := func(k, n int) float64 { return rng.NormFloat64() }
 		g := layers(t, draw, draw)

@@ -23,14 +23,14 @@ type interrupter struct {
 	afterward int
 }
 
-func (e *interrupter) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *Room) ([][]*ir.Tensor, error) {
+func (e *interrupter) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, pool *BufferPool) ([][]*ir.Tensor, error) {
 	if e.calls++; ctx.Err() != nil {
 		e.afterward++
 	}
 	if e.calls == e.at {
 		e.cancel()
 	}
-	return e.Reference.Evaluate(ctx, n, in, room)
+	return e.Reference.Evaluate(ctx, n, in, pool)
 }
 
 // TestAnInterruptedCalibrationEndsAtOnce ends the context at evaluations of regions all over a calibration: no other one follows.

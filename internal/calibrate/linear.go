@@ -76,8 +76,8 @@ func wide(row []float32) []float64 {
 }
 
 // permuted is a square matrix with rows and columns in another order.
-func (m *matrix) permuted(order []int, room *Room) *matrix {
-	out := room.matrix(m.rows, m.cols)
+func (m *matrix) permuted(order []int, pool *BufferPool) *matrix {
+	out := pool.matrix(m.rows, m.cols)
 	each(m.rows, func(i int) {
 		row, from := out.row(i), m.row(order[i])
 		for j, q := range order {

@@ -24,7 +24,7 @@ func imagesOf(conv *ir.Node) *images {
 	for c := range s.each {
 		for ky := range s.kernel[0] {
 			for kx := range s.kernel[1] {
-				s.offsets = append(s.offsets, int32((ky*s.dilation[0]*s.room()+kx*s.dilation[1])*s.channels+c))
+				s.offsets = append(s.offsets, int32((ky*s.dilation[0]*s.pool()+kx*s.dilation[1])*s.channels+c))
 			}
 		}
 	}
@@ -36,18 +36,18 @@ func (s *images) reach(dim, outputs int) int {
 	return (outputs-1)*s.stride[dim] + (s.kernel[dim]-1)*s.dilation[dim] + 1
 }
 
-// room is the width of a line with its padding.
-func (s *images) room() int { return s.reach(1, s.columns) }
+// pool is the width of a line with its padding.
+func (s *images) pool() int { return s.reach(1, s.columns) }
 
 // patches are those of some lines of the output, of the first group: those of the others begin further behind. The memory is scratch.
 func (s *images) patches(image []float32, first, lines int) blas.Scattered {
-	room, height := s.room()*s.channels, s.reach(0, lines)
-	out := blas.Scattered{F: scratch(height * room), Offsets: s.offsets, Starts: make([]int32, 0, lines*s.columns)}
+	pool, height := s.pool()*s.channels, s.reach(0, lines)
+	out := blas.Scattered{F: scratch(height * pool), Offsets: s.offsets, Starts: make([]int32, 0, lines*s.columns)}
 	left := s.pad[1] * s.channels
 	for i := range height {
-		to := out.F[i*room:][:room]
+		to := out.F[i*pool:][:pool]
 		y := first*s.stride[0] - s.pad[0] + i
-		if y < 0 || y >= s.height || left >= room {
+		if y < 0 || y >= s.height || left >= pool {
 			clear(to)
 			continue
 		}
@@ -57,7 +57,7 @@ func (s *images) patches(image []float32, first, lines int) blas.Scattered {
 	}
 	for y := range lines {
 		for x := range s.columns {
-			out.Starts = append(out.Starts, int32(y*s.stride[0]*room+x*s.stride[1]*s.channels))
+			out.Starts = append(out.Starts, int32(y*s.stride[0]*pool+x*s.stride[1]*s.channels))
 		}
 	}
 	return out

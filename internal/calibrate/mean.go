@@ -25,18 +25,18 @@ func MeanInputs(inputs int) (out []int) {
 // readers have members of each member, in the order that pass subtract-mean takes. Values whose means are small beside what varies
 // are left out. Forward calls see, whose first inputs are those of MeanInputs.
 func Means(g *ir.Graph, inputs int) (see func(v *ir.Value, on []*ir.Tensor), means map[string][]float64) {
-	stacked := map[*ir.Value]bool{}
+	batched := map[*ir.Value]bool{}
 	for _, n := range g.Nodes {
 		for i, v := range n.Inputs {
 			if i < len(n.Region.Operands) && n.Region.Operands[i].Batched {
-				stacked[v] = true
+				batched[v] = true
 			}
 		}
 	}
 	means = map[string][]float64{}
 	return func(v *ir.Value, on []*ir.Tensor) {
 		if v.Type.DType == ir.Float32 && v.Type.Rank() > 1 && v.Type.Numel() > 0 {
-			if m := channelMeans(on[:inputs], stacked[v]); m != nil {
+			if m := channelMeans(on[:inputs], batched[v]); m != nil {
 				means[v.Name] = m
 			}
 		}
@@ -45,10 +45,10 @@ func Means(g *ir.Graph, inputs int) (see func(v *ir.Value, on []*ir.Tensor), mea
 
 // channelMeans are the means of the last dimension, for each index of the first one if that counts members; nil if they are
 // not worth subtracting.
-func channelMeans(arrays []*ir.Tensor, stacked bool) []float64 {
+func channelMeans(arrays []*ir.Tensor, batched bool) []float64 {
 	shape := arrays[0].Shape
 	channels, members := shape[len(shape)-1], 1
-	if stacked {
+	if batched {
 		members = shape[0]
 	}
 	out := make([]float64, members*channels)

@@ -17,13 +17,13 @@ type moments struct {
 
 	mean, meanMiss []float64 // of x̂ and x−x̂
 
-	room *Room // of the matrices
+	pool *BufferPool // of the matrices
 }
 
 // leave gives the matrices back.
 func (m *moments) leave() {
 	if m != nil {
-		m.room.giveMatrices(m.h, m.miss)
+		m.pool.giveMatrices(m.h, m.miss)
 	}
 }
 
@@ -36,7 +36,7 @@ type patches struct {
 	segments  []segment // the groups of SegmentedMatVec; nil: groups are of the same size
 	inPlace   bool      // the rows of a member lie one behind the other
 	gather    func(x []float32, member, group, position int, row []float32)
-	room      *Room // of matrices; nil: they have new memory
+	pool      *BufferPool // of matrices; nil: they have new memory
 }
 
 // patchesOf returns nil if the anchor's rows cannot be read one by one.
@@ -161,7 +161,7 @@ func (p *patches) rows(arrays int) int {
 // are less the mean of what is not held out, since roundings of what is held out must not reach the others.
 func (p *patches) columns(arrays []*ir.Tensor, held []bool, member, group int) *matrix {
 	count := p.rows(len(arrays))
-	out := p.room.matrix(p.k, count*len(arrays))
+	out := p.pool.matrix(p.k, count*len(arrays))
 	each(len(arrays), func(i int) {
 		const some = 16 // positions whose elements are turned at a time
 		from, block := floats(arrays[i]), make([]float32, some*p.k)
@@ -215,7 +215,7 @@ func (p *patches) measure(ctx context.Context, exact, hat []*ir.Tensor, held []b
 			d.a[i] -= v
 		}
 	}
-	defer p.room.giveMatrices(x, d)
+	defer p.pool.giveMatrices(x, d)
 	count := p.rows(len(hat))
 	if held == nil {
 		return p.sums(ctx, x, d, count, func(int) bool { return true }).centred(), nil
@@ -230,9 +230,9 @@ func (p *patches) measure(ctx context.Context, exact, hat []*ir.Tensor, held []b
 
 // sums are the moments of the arrays that take accepts, about 0.
 func (p *patches) sums(ctx context.Context, x, d *matrix, count int, take func(input int) bool) *moments {
-	m := &moments{h: p.room.zeros(p.k, p.k), mean: make([]float64, p.k), meanMiss: make([]float64, p.k), room: p.room}
+	m := &moments{h: p.pool.zeros(p.k, p.k), mean: make([]float64, p.k), meanMiss: make([]float64, p.k), pool: p.pool}
 	if d != nil {
-		m.miss = p.room.zeros(p.k, p.k)
+		m.miss = p.pool.zeros(p.k, p.k)
 	}
 	var parts [][2]int
 	for i := range x.cols / count {

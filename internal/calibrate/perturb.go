@@ -54,7 +54,7 @@ const coarseBits = 4
 
 // coarse reports whether a precision has weights of so few bits.
 func coarse(p *precision.Precision) bool {
-	return p.Calibrates() && p.Ladder[0].Weights.Bits() <= coarseBits
+	return p.Calibrates() && p.Candidates[0].Weights.Bits() <= coarseBits
 }
 
 // drawFor is the draw of perturbed inputs that a precision is fitted to.
@@ -96,7 +96,7 @@ func perturb(g *ir.Graph, inputs, within []map[string]*ir.Array, draw int) (out 
 		from = append(from, at)
 		out = append(out, map[string]*ir.Array{})
 	}
-	room := &picture{}
+	pool := &picture{}
 	for _, v := range g.Inputs {
 		lo, hi := bounds(within, v.Name)
 		if v.Type.DType == ir.Uint8 {
@@ -107,7 +107,7 @@ func perturb(g *ir.Graph, inputs, within []map[string]*ir.Array, draw int) (out 
 		h.Write([]byte(v.Name))
 		for i, at := range from {
 			source := rand.NewPCG(h.Sum64(), uint64(draw)<<32+uint64(i))
-			out[i][v.Name] = room.perturbed(source, inputs[at][v.Name], lo, hi, reach, draw == texturedDraw, patched[i])
+			out[i][v.Name] = pool.perturbed(source, inputs[at][v.Name], lo, hi, reach, draw == texturedDraw, patched[i])
 		}
 	}
 	return out, from

@@ -115,7 +115,7 @@ func blank(s *passes.Site, f precision.Operand) (l passes.Layer) {
 		t := ir.Type{DType: d, Shape: slices.Clone(shape)}
 		return &ir.Tensor{Type: t, Data: make([]byte, t.Bytes())}
 	}
-	l.Weights, l.Scales, l.Split = zeros(codeType(f), s.Weights().Type.Shape), make([]float64, s.Members*s.N), f.Twice
+	l.Weights, l.Scales, l.Split = zeros(codeType(f), s.Weights().Type.Shape), make([]float64, s.Members*s.N), f.HiLo
 	if f.Blocks {
 		l.Blocks = zeros(ir.BlockScale, s.BlockShape())
 	}
@@ -124,7 +124,7 @@ func blank(s *passes.Site, f precision.Operand) (l passes.Layer) {
 
 // codeType is the type that holds the numbers of weights: of two terms their sum.
 func codeType(f precision.Operand) ir.DType {
-	if f.Twice {
+	if f.HiLo {
 		return ir.Float16
 	}
 	return ir.DTypeOf(f.Format)

@@ -53,12 +53,12 @@ func productOf(s *passes.Site) *product {
 const blockRows = 256
 
 // of multiplies each of some inputs with weights, unless the context ends.
-func (p *product) of(ctx context.Context, inputs []*ir.Tensor, weights *ir.Tensor, room *Room) []*ir.Tensor {
+func (p *product) of(ctx context.Context, inputs []*ir.Tensor, weights *ir.Tensor, pool *BufferPool) []*ir.Tensor {
 	s := p.site
 	panels := p.pack(weights)
 	out := make([]*ir.Tensor, len(inputs))
 	for i := range out {
-		out[i] = room.Tensor(p.out)
+		out[i] = pool.Tensor(p.out)
 	}
 	size, images := blockRows, 1
 	if !p.inPlace { // whole lines

@@ -31,11 +31,11 @@ func TestProductsAreTheHeads(t *testing.T) {
 				}
 				for _, s := range []*step{s, s.with(fake)} {
 					operands := l.all(s.node, 0, 2)
-					room := &Room{Least: 1}
-					rubbish := room.Tensor(ir.T(ir.Uint8, len(operands)*p.out.Bytes()+1<<10))
+					pool := &BufferPool{Least: 1}
+					rubbish := pool.Tensor(ir.T(ir.Uint8, len(operands)*p.out.Bytes()+1<<10))
 					copy(rubbish.Data, bytes.Repeat([]byte{0xff}, len(rubbish.Data)))
-					room.Give([]*ir.Tensor{rubbish})
-					got, err := s.anchors(t.Context(), Reference{}, operands, room)
+					pool.Give([]*ir.Tensor{rubbish})
+					got, err := s.anchors(t.Context(), Reference{}, operands, pool)
 					require.NoError(t, err)
 					kernel := *s
 					kernel.product = nil

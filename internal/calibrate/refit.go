@@ -23,7 +23,7 @@ func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (
 	}
 	st, w := c.store(a), c.walk
 	hat, now := w.lane(w.inputs), newFound(st.formats)
-	defer c.room.leave()
+	defer c.pool.leave()
 	work, done := c.Work().Fit, 0.0
 	c.progress.Begin(work/2, "fitting %s again", console.Count(len(w.steps), "region"))
 	for i, s := range w.steps {
@@ -36,7 +36,7 @@ func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (
 			layer.Read = ir.Storage{}
 			now.layers[name] = finding{layer, f.Local[name]}
 		} else {
-			outs, err = c.evaluator.Evaluate(ctx, s.node, in, c.room)
+			outs, err = c.evaluator.Evaluate(ctx, s.node, in, c.pool)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", s.node.Name, err)
@@ -58,8 +58,8 @@ func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (
 			}
 		}
 		hat.put(s.node, outs)
-		hat.release(w, i, 0, c.room)
-		c.room.next()
+		hat.release(w, i, 0, c.pool)
+		c.pool.next()
 		done += c.fitting(s)
 		c.progress.Step(i+1, len(w.steps), done/work)
 	}
@@ -78,12 +78,12 @@ func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (
 func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech Technique, f *Fitted, in [][]*ir.Tensor) ([][]*ir.Tensor, error) {
 	name := s.node.Outputs[0].Name
 	format, layer := st.formats.of(name), f.Plan.Layers[name]
-	front := in
+	anchorIn := in
 	if layer.Read.DType != 0 {
-		front = make([][]*ir.Tensor, len(in))
+		anchorIn = make([][]*ir.Tensor, len(in))
 		for at := range in {
-			front[at] = slices.Clone(in[at])
-			front[at][s.site.X] = stored(in[at][s.site.X], format.Activations, layer.Read.Scale, c.room)
+			anchorIn[at] = slices.Clone(in[at])
+			anchorIn[at][s.site.X] = stored(in[at][s.site.X], format.Activations, layer.Read.Scale, c.pool)
 		}
 	}
 	if format.Weights.Narrow() {
@@ -91,18 +91,18 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 		var x []*ir.Tensor
 		if tech.Feedback {
 			var err error
-			if x, err = s.multiplied(ctx, c.evaluator, front, c.room); err != nil {
+			if x, err = s.multiplied(ctx, c.evaluator, anchorIn, c.pool); err != nil {
 				return nil, err
 			}
 		} else {
 			r.patches = nil
 		}
 		if r.patches != nil {
-			r.patches.room = c.room
+			r.patches.pool = c.pool
 		}
 		r.fit(ctx, nil, x, c.held)
 		if !s.site.Direct {
-			c.room.Give(x)
+			c.pool.Give(x)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -112,33 +112,33 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 		layer = fitted
 		s = s.with(r.tensor())
 	}
-	acc, err := s.anchors(ctx, c.evaluator, front, c.room)
+	acc, err := s.anchors(ctx, c.evaluator, anchorIn, c.pool)
 	if err != nil {
 		return nil, err
 	}
 	if layer.Read.DType != 0 {
-		c.room.Give(column(front, s.site.X))
+		c.pool.Give(column(anchorIn, s.site.X))
 	}
 	if exact := c.found.means[name]; exact != nil && tech.Bias && st.formats.narrows() {
-		stacked := s.node.Region.Members > 0
+		batched := s.node.Region.Members > 0
 		miss := make([][]float64, len(exact))
-		for at, got := range meansOf(c.fitted(acc), s.axis, stacked) {
+		for at, got := range meansOf(c.fitted(acc), s.axis, batched) {
 			for k, x := range got {
 				miss[at] = append(miss[at], float64(exact[at][k])-float64(x))
 			}
 		}
 		layer.Bias = reliable(miss)
-		each(len(acc), func(at int) { move(acc[at], layer.Bias, s.axis, stacked) })
+		each(len(acc), func(at int) { move(acc[at], layer.Bias, s.axis, batched) })
 	}
 	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
 	}
-	return s.behind(ctx, c.evaluator, in, acc, 0, c.room)
+	return s.finish(ctx, c.evaluator, in, acc, 0, c.pool)
 }
 
 // meansOf is the mean of every channel, members one after another, by tensor.
-func meansOf(list []*ir.Tensor, axis int, stacked bool) [][]float32 {
-	members, channels, inner := layout(list[0].Type, axis, stacked)
+func meansOf(list []*ir.Tensor, axis int, batched bool) [][]float32 {
+	members, channels, inner := layout(list[0].Type, axis, batched)
 	out := make([][]float32, len(list))
 	each(len(list), func(at int) {
 		sums, xs := make([]float64, members*channels), floats(list[at])

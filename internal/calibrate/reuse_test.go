@@ -25,8 +25,8 @@ func TestFindingsMakeTheSamePlan(t *testing.T) {
 			require.NoError(t, err)
 			a := Assignment{}
 			for i, s := range c.Sites() {
-				if a[s.Name()] = p.Ladder[0].WeightsOnly(); !s.Segmented() && i%4 != 0 {
-					a[s.Name()] = p.Ladder[0]
+				if a[s.Name()] = p.Candidates[0].WeightsOnly(); !s.Segmented() && i%4 != 0 {
+					a[s.Name()] = p.Candidates[0]
 				}
 			}
 			f, err := c.fit(t.Context(), a, Technique{Bias: true})
@@ -50,7 +50,7 @@ func TestFindingsMakeTheSamePlan(t *testing.T) {
 			require.NoError(t, err)
 			first := c.Sites()[0].Name()
 			was := a[first]
-			a[first] = other.Ladder[0]
+			a[first] = other.Candidates[0]
 			require.Nil(t, c.assemble(a))
 			a[first] = precision.Half
 			near := c.assemble(a)
@@ -86,7 +86,7 @@ func TestAFitAgainIsAFit(t *testing.T) {
 			a := Assignment{}
 			for i, s := range c.Sites() {
 				if !s.Segmented() && i%4 != 0 {
-					a[s.Name()] = p.Ladder[0].WeightsOnly()
+					a[s.Name()] = p.Candidates[0].WeightsOnly()
 				}
 			}
 			first, err = c.fit(t.Context(), a, tech)

@@ -34,7 +34,7 @@ type grid struct {
 }
 
 func (g *grid) round(w float64, k int) float64 {
-	if g.f.Twice {
+	if g.f.HiLo {
 		return float64(g.twice(w, k) * g.steps[k])
 	}
 	return float64(g.f.Saturated(w*g.inverse[k]) * g.steps[k])
@@ -190,15 +190,15 @@ type objective struct {
 
 func newObjective(m *moments) *objective {
 	order := m.h.descending()
-	return &objective{m, order, m.h.permuted(order, m.room), map[int]*factored{}}
+	return &objective{m, order, m.h.permuted(order, m.pool), map[int]*factored{}}
 }
 
 // leave gives all matrices back.
 func (o *objective) leave() {
 	o.moments.leave()
-	o.room.giveMatrices(o.ordered)
+	o.pool.giveMatrices(o.ordered)
 	for _, f := range o.factors {
-		f.leave(o.room)
+		f.leave(o.pool)
 	}
 }
 
@@ -209,7 +209,7 @@ func (o *objective) added(damping int) float64 {
 
 func (o *objective) factor(ctx context.Context, damping int) *factored {
 	if o.factors[damping] == nil {
-		o.factors[damping] = o.ordered.factor(ctx, o.added(damping), o.room)
+		o.factors[damping] = o.ordered.factor(ctx, o.added(damping), o.pool)
 	}
 	return o.factors[damping]
 }
@@ -245,7 +245,7 @@ func (r *rounder) round(ctx context.Context, of rows, o *objective, damping, sta
 		}
 	}
 	var f, recovery *factored
-	if o != nil && r.tech.Feedback && !r.f.Twice { // to nearest is near enough
+	if o != nil && r.tech.Feedback && !r.f.HiLo { // to nearest is near enough
 		f = o.factor(ctx, damping)
 	}
 	if o != nil && r.tech.Recover {
@@ -283,7 +283,7 @@ func (r *rounder) round(ctx context.Context, of rows, o *objective, damping, sta
 				at := r.site.At(of.member, n, k)
 				r.codes[at] = 0
 				switch {
-				case g.steps[k] > 0 && r.f.Twice:
+				case g.steps[k] > 0 && r.f.HiLo:
 					r.codes[at] = g.twice(float64(x), k)
 				case g.steps[k] > 0:
 					r.codes[at] = r.f.Saturated(float64(x) * g.inverse[k])
@@ -413,7 +413,7 @@ func (r *rounder) gridOf(w, weight []float64, by float64) *grid {
 	g := &grid{f: r.f, steps: make([]float64, len(w)), inverse: make([]float64, len(w))}
 	if r.blocks == nil {
 		top := float64(float32(greatest(w) / r.f.Max()))
-		if g.scale = float64(float32(top * by)); by == 1 && !r.f.Twice {
+		if g.scale = float64(float32(top * by)); by == 1 && !r.f.HiLo {
 			g.scale = r.best(w, weight, top, channelScales(top), 1)
 		}
 		if g.scale == 0 {
@@ -525,7 +525,7 @@ func (r *rounder) tensor() *ir.Tensor { return ir.FromFloats(r.site.Weights().Ty
 
 // layer is the result in the form that the pass takes.
 func (r *rounder) layer() passes.Layer {
-	l := passes.Layer{Scales: slices.Clone(r.scales), Split: r.f.Twice, Weights: ir.FromFloats(ir.Type{DType: codeType(r.f), Shape: slices.Clone(r.site.Weights().Type.Shape)}, r.codes)}
+	l := passes.Layer{Scales: slices.Clone(r.scales), Split: r.f.HiLo, Weights: ir.FromFloats(ir.Type{DType: codeType(r.f), Shape: slices.Clone(r.site.Weights().Type.Shape)}, r.codes)}
 	if r.blocks != nil {
 		l.Blocks = r.blocks.Tensor()
 	}

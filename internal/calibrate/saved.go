@@ -80,10 +80,10 @@ type savedMeans struct {
 
 // SavedReference is what the file yields for the inputs that programs are judged on.
 type SavedReference struct {
-	Inputs  []string               `json:"inputs"` // digests
-	Outputs map[string][][]float64 `json:"outputs"`
-	Float64 []bool                 `json:"float64"` // by input: evaluated in float64
-	Apart   map[string]float64     `json:"apart,omitempty"`
+	Inputs    []string               `json:"inputs"` // digests
+	Outputs   map[string][][]float64 `json:"outputs"`
+	Float64   []bool                 `json:"float64"` // by input: evaluated in float64
+	FP32RelL2 map[string]float64     `json:"apart,omitempty"`
 }
 
 // Origin describes this calibration.
@@ -227,7 +227,7 @@ func (f *found) save() (s savedFit) {
 		s.Layers = append(s.Layers, l)
 	}
 	for k, r := range f.scales {
-		s.Scales = append(s.Scales, savedScale{k.group.Name, k.format.Name, k.format.Blocks, k.format.Twice, r})
+		s.Scales = append(s.Scales, savedScale{k.group.Name, k.format.Name, k.format.Blocks, k.format.HiLo, r})
 	}
 	slices.SortFunc(s.Scales, func(a, b savedScale) int {
 		return cmp.Or(cmp.Compare(a.Value, b.Value), cmp.Compare(a.Format, b.Format), cmp.Compare(fmt.Sprint(a.Twice), fmt.Sprint(b.Twice)))
@@ -291,12 +291,12 @@ func (c *Calibration) named(of string) *names {
 	if err != nil {
 		return n
 	}
-	for _, f := range p.Ladder {
+	for _, f := range p.Candidates {
 		n.formats[f.Name] = f
 		if o := f.Activations; o.Narrow() {
-			n.operands[fmt.Sprint(o.Name, o.Blocks, o.Twice)] = o
+			n.operands[fmt.Sprint(o.Name, o.Blocks, o.HiLo)] = o
 		}
-		if !f.Weights.Twice { // as layers get whose activations cannot be narrow
+		if !f.Weights.HiLo { // as layers get whose activations cannot be narrow
 			n.formats[f.WeightsOnly().Name] = f.WeightsOnly()
 		}
 	}
@@ -314,7 +314,7 @@ func (n *names) fit(s savedFit) (*found, error) {
 	for _, l := range s.Layers {
 		f, layer := n.formats[l.Format], passes.Layer{Scales: l.Scales, Bias: l.Bias}
 		if f != precision.Half {
-			layer.Split = f.Weights.Twice
+			layer.Split = f.Weights.HiLo
 			var err error
 			if layer.Weights, layer.Blocks, err = l.tensors(n.sites[l.Site], f); err != nil {
 				return nil, err

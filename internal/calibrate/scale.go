@@ -76,7 +76,7 @@ func observe(arrays []*ir.Tensor, f precision.Operand) Range {
 		e--
 	}
 	power := math.Ldexp(1, e) // the least one with that headroom
-	if f.Twice {              // kernels want it, and two terms have bits to spare
+	if f.HiLo {               // kernels want it, and two terms have bits to spare
 		try(power, best.Error)
 		return best.known()
 	}
@@ -127,8 +127,8 @@ func greatestFloat(xs []float32) float64 {
 }
 
 // stored is a tensor after a kernel has stored and loaded it.
-func stored(a *ir.Tensor, f precision.Operand, scale float64, room *Room) *ir.Tensor {
-	out := room.copied(asFloats(a))
+func stored(a *ir.Tensor, f precision.Operand, scale float64, pool *BufferPool) *ir.Tensor {
+	out := pool.copied(asFloats(a))
 	store(floats(out), f, scale)
 	if a.DType == ir.Float32 {
 		return out
@@ -147,7 +147,7 @@ func store(xs []float32, f precision.Operand, scale float64) {
 	if f.Max() < 1e6 { // else the sum that rounds has no place in f32
 		r := blas.NewRounding(f.Mantissa, 1-f.Bias, f.Max(), scale)
 		spread(len(xs), func(lo, hi int) {
-			if f.Twice {
+			if f.HiLo {
 				r.Requantise2(xs[lo:hi])
 			} else {
 				r.Requantise(xs[lo:hi])

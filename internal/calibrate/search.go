@@ -21,15 +21,15 @@ const blockWidth = 64
 // relative L2 rises to 0.050 (2026-11-21).
 const blockChannels = 64
 
-// ladder lists the formats of a layer from the narrowest to Half, each more accurate than those in front of it.
-func (c *Calibration) ladder(opt Options, s *passes.Site) []precision.Layer {
+// candidates lists the formats of a layer from the narrowest to Half, each more accurate than those in front of it.
+func (c *Calibration) candidates(opt Options, s *passes.Site) []precision.Layer {
 	p, err := precision.Lookup(opt.Precision)
 	if err != nil {
 		return []precision.Layer{precision.Half}
 	}
-	return slices.DeleteFunc(slices.Clone(p.Ladder), func(f precision.Layer) bool {
+	return slices.DeleteFunc(slices.Clone(p.Candidates), func(f precision.Layer) bool {
 		switch {
-		case f.Weights.Twice: // split decides where
+		case f.Weights.HiLo: // split decides where
 			return true
 		case s.Segmented():
 			return !storable(s, f) || f.Weights.Blocks && s.K < blockWidth
@@ -44,10 +44,10 @@ func (c *Calibration) ladder(opt Options, s *passes.Site) []precision.Layer {
 }
 
 // worthwhile drops the formats of a ladder that cost as much as a more accurate one.
-func worthwhile(ladder []precision.Layer, p prices) []precision.Layer {
+func worthwhile(candidates []precision.Layer, p prices) []precision.Layer {
 	var out []precision.Layer
-	for i, f := range ladder {
-		if !slices.ContainsFunc(ladder[i+1:], func(g precision.Layer) bool { return p[g] <= p[f] }) {
+	for i, f := range candidates {
+		if !slices.ContainsFunc(candidates[i+1:], func(g precision.Layer) bool { return p[g] <= p[f] }) {
 			out = append(out, f)
 		}
 	}
@@ -56,11 +56,11 @@ func worthwhile(ladder []precision.Layer, p prices) []precision.Layer {
 
 // undecided is the part of a ladder that prices decide on where every layer is to be quantised: activations in blocks, or weights
 // alone.
-func undecided(ladder []precision.Layer) []precision.Layer {
-	if ladder[0].Activations.Blocks {
-		return ladder[:2]
+func undecided(candidates []precision.Layer) []precision.Layer {
+	if candidates[0].Activations.Blocks {
+		return candidates[:2]
 	}
-	return ladder[:1]
+	return candidates[:1]
 }
 
 // demotion takes a layer one step down its ladder.

@@ -64,7 +64,7 @@ func TestFewWeightsHaveEightBits(t *testing.T) {
 		all := 0.0
 		for i, s := range c.Sites() {
 			l := choice.Layers[i]
-			narrowest := c.ladder(opt, &s)[0]
+			narrowest := c.candidates(opt, &s)[0]
 			all += weightBytes(narrowest, &s)
 			if l.Precision == "fp8 weights" {
 				got[l.Name] = l.Why

@@ -33,7 +33,7 @@ func (c *Calibration) split(ctx context.Context, trial Trial, opt Options, sites
 		one[s.Name()], two[s.Name()] = f, f
 		all += weightBytes(f, &s)
 		g, ok := f.Split()
-		if !ok || !slices.Contains(p.Ladder, g) {
+		if !ok || !slices.Contains(p.Candidates, g) {
 			continue
 		}
 		_, was := c.found.alone[layerKey{s.Name(), f}]

@@ -73,10 +73,10 @@ func TestFewWeightsAreSplit(t *testing.T) {
 		for i, l := range ladders {
 			require.Len(t, l, 2)
 			f := layerNamed(t, strings.TrimSuffix(l[0].Name, " split weights"))
-			require.Equal(t, i%2 == 1, f.Activations.Twice, "activations are as they were")
+			require.Equal(t, i%2 == 1, f.Activations.HiLo, "activations are as they were")
 			all += weightBytes(f, &sites[i])
 			added += weightBytes(l[0], &sites[i]) - weightBytes(f, &sites[i])
-			if l[0].Weights.Twice {
+			if l[0].Weights.HiLo {
 				got = append(got, strings.TrimPrefix(sites[i].Node.Name, "/blocks/"))
 			}
 		}

@@ -35,7 +35,7 @@ func storage(o precision.Operand, scale float64) ir.Storage {
 	if o.Blocks {
 		s.Block = ir.BlockSize
 	}
-	if o.Twice {
+	if o.HiLo {
 		s.SplitTerms = 2
 	}
 	return s
@@ -76,7 +76,7 @@ func (c *Calibration) store(a Assignment) *stores {
 				refused[s.Group(v)] = true
 			case round:
 				wanted[s.Group(v)] = x
-				if x.Twice || !passes.OnlyPrologueReads(n, i) {
+				if x.HiLo || !passes.OnlyPrologueReads(n, i) {
 					refused[s.Group(v)] = true
 				}
 			case a.of(st.site.Name()).Activations.Blocks:
@@ -139,7 +139,7 @@ func (c *Calibration) unshared(a Assignment) Assignment {
 		name := st.site.Name()
 		switch f := a.of(name); {
 		case !f.Activations.Narrow():
-		case f.Weights.Twice:
+		case f.Weights.HiLo:
 			out[name] = precision.Half
 		default:
 			out[name] = f.WeightsOnly()

@@ -16,7 +16,7 @@ func TestStoreRoundsAsFormatsDo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, f := range minifloat.AllFormats {
 		for i, scale := range []float64{1, .013, 3, 1, .013, 3} {
-			o := precision.Operand{Format: f, Twice: i > 2}
+			o := precision.Operand{Format: f, HiLo: i > 2}
 			by := float32(scale)
 			xs := make([]float32, 4099)
 			for i := range xs {
@@ -31,7 +31,7 @@ func TestStoreRoundsAsFormatsDo(t *testing.T) {
 			}
 			store(xs, o, scale)
 			for i := range xs {
-				require.Equal(t, math.Float32bits(want[i]), math.Float32bits(xs[i]), "%s, scale %g, in two terms %v: %g", f.Name, scale, o.Twice, want[i])
+				require.Equal(t, math.Float32bits(want[i]), math.Float32bits(xs[i]), "%s, scale %g, in two terms %v: %g", f.Name, scale, o.HiLo, want[i])
 			}
 		}
 	}

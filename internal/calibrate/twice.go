@@ -31,7 +31,7 @@ func (c *Calibration) twice(ctx context.Context, trial Trial, sites []passes.Sit
 	some := false
 	for i, s := range sites {
 		name := s.Name()
-		at[i] = slices.IndexFunc(ladders[i], func(f precision.Layer) bool { return f.Activations.Twice })
+		at[i] = slices.IndexFunc(ladders[i], func(f precision.Layer) bool { return f.Activations.HiLo })
 		if at[i] > 0 {
 			_, once := c.found.alone[layerKey{name, ladders[i][at[i]-1]}]
 			_, twice := c.found.alone[layerKey{name, ladders[i][at[i]]}]

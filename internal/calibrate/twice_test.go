@@ -42,7 +42,7 @@ func TestTwoTermsWhereTheyCostLittle(t *testing.T) {
 	sites := slices.DeleteFunc(c.Sites(), func(s passes.Site) bool { return s.Segmented() })
 	p, err := precision.Lookup(precision.FP8)
 	require.NoError(t, err)
-	one, two := p.Ladder[0], layerNamed(t, "fp8 twice")
+	one, two := p.Candidates[0], layerNamed(t, "fp8 twice")
 	regions := 0
 	for _, n := range g.Nodes {
 		if !n.IsFamily(ir.FamilyView) {

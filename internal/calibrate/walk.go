@@ -124,11 +124,11 @@ func (l *lane) same(m *lane, n *ir.Node) bool {
 }
 
 // copies are tensors that may be changed.
-func copies(outs [][]*ir.Tensor, room *Room) [][]*ir.Tensor {
+func copies(outs [][]*ir.Tensor, pool *BufferPool) [][]*ir.Tensor {
 	to := make([][]*ir.Tensor, len(outs))
 	for at, row := range outs {
 		for _, t := range row {
-			to[at] = append(to[at], room.copied(t))
+			to[at] = append(to[at], pool.copied(t))
 		}
 	}
 	return to
@@ -148,7 +148,7 @@ type Evaluator interface {
 	// Evaluate yields the outputs of a region for the operands of each input; those of constants are not read. Tensors are
 	// dense. The outputs may be made in a room. They are the caller's, who may change them, but those of a region of views, which may share
 	// operands.
-	Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *Room) ([][]*ir.Tensor, error)
+	Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, pool *BufferPool) ([][]*ir.Tensor, error)
 	// Keep says that regions will be evaluated again and again, or that what they needed can go once they were.
 	Keep(again bool) error
 }
@@ -160,7 +160,7 @@ type Reference struct{}
 func (Reference) Keep(bool) error { return nil }
 
 // Evaluate implements Evaluator by the reference evaluator.
-func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, _ *Room) ([][]*ir.Tensor, error) {
+func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, _ *BufferPool) ([][]*ir.Tensor, error) {
 	consts := make([]*ir.Array, len(n.Inputs))
 	for i, v := range n.Inputs {
 		if v.IsConst() {
@@ -190,20 +190,20 @@ func (Reference) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, _ 
 }
 
 // evaluate runs a region. Its anchor, if it is cut there, may see other operands than the rest.
-func evaluate(ctx context.Context, e Evaluator, s *step, front, in [][]*ir.Tensor, room *Room) ([][]*ir.Tensor, error) {
+func evaluate(ctx context.Context, e Evaluator, s *step, anchorIn, in [][]*ir.Tensor, pool *BufferPool) ([][]*ir.Tensor, error) {
 	if s.head == nil {
-		return e.Evaluate(ctx, s.node, in, room)
+		return e.Evaluate(ctx, s.node, in, pool)
 	}
-	anchors, err := s.anchors(ctx, e, front, room)
+	anchors, err := s.anchors(ctx, e, anchorIn, pool)
 	if err != nil {
 		return nil, err
 	}
-	return s.behind(ctx, e, in, anchors, 0, room)
+	return s.finish(ctx, e, in, anchors, 0, pool)
 }
 
-// behind is what a step that is cut behind its anchor makes of the anchor's outputs; these themselves, if nothing is behind
+// finish is what a step that is cut behind its anchor makes of the anchor's outputs; these themselves, if nothing is behind
 // it. Their memory may become that of the outputs, or be free, but for the first ones that are to be kept.
-func (s *step) behind(ctx context.Context, e Evaluator, in [][]*ir.Tensor, anchors []*ir.Tensor, keep int, room *Room) (outs [][]*ir.Tensor, err error) {
+func (s *step) finish(ctx context.Context, e Evaluator, in [][]*ir.Tensor, anchors []*ir.Tensor, keep int, pool *BufferPool) (outs [][]*ir.Tensor, err error) {
 	if s.ending != nil {
 		outs = make([][]*ir.Tensor, len(anchors))
 		t := s.node.Outputs[0].Type
@@ -221,22 +221,22 @@ func (s *step) behind(ctx context.Context, e Evaluator, in [][]*ir.Tensor, ancho
 	for at, a := range anchors {
 		operands[at] = append(slices.Clip(in[at]), a)
 	}
-	outs, err = e.Evaluate(ctx, s.tail, operands, room)
-	room.Give(anchors[keep:])
+	outs, err = e.Evaluate(ctx, s.tail, operands, pool)
+	pool.Give(anchors[keep:])
 	return outs, err
 }
 
 // anchors is what the anchor of a step that is cut there yields, by input.
-func (s *step) anchors(ctx context.Context, e Evaluator, in [][]*ir.Tensor, room *Room) ([]*ir.Tensor, error) {
+func (s *step) anchors(ctx context.Context, e Evaluator, in [][]*ir.Tensor, pool *BufferPool) ([]*ir.Tensor, error) {
 	if s.product == nil {
 		head := s.head
 		if s.weights != nil {
 			head = withConst(head, s.site.Weight, s.weights)
 		}
-		out, err := e.Evaluate(ctx, head, in, room)
+		out, err := e.Evaluate(ctx, head, in, pool)
 		return column(out, 0), err
 	}
-	x, err := s.multiplied(ctx, e, in, room)
+	x, err := s.multiplied(ctx, e, in, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -244,15 +244,15 @@ func (s *step) anchors(ctx context.Context, e Evaluator, in [][]*ir.Tensor, room
 	if w == nil {
 		w = s.site.Weights().Const
 	}
-	out := s.product.of(ctx, x, w, room)
+	out := s.product.of(ctx, x, w, pool)
 	if !s.site.Direct {
-		room.Give(x)
+		pool.Give(x)
 	}
 	return out, ctx.Err()
 }
 
 // multiplied is what the anchor of a site multiplies, by input.
-func (s *step) multiplied(ctx context.Context, e Evaluator, in [][]*ir.Tensor, room *Room) ([]*ir.Tensor, error) {
+func (s *step) multiplied(ctx context.Context, e Evaluator, in [][]*ir.Tensor, pool *BufferPool) ([]*ir.Tensor, error) {
 	if s.site.Direct {
 		out := column(in, s.site.X)
 		for at, t := range out {
@@ -260,7 +260,7 @@ func (s *step) multiplied(ctx context.Context, e Evaluator, in [][]*ir.Tensor, r
 		}
 		return out, nil
 	}
-	out, err := e.Evaluate(ctx, s.operand, in, room)
+	out, err := e.Evaluate(ctx, s.operand, in, pool)
 	return column(out, 0), err
 }
 
@@ -273,10 +273,10 @@ func (s *step) with(weights *ir.Tensor) *step {
 
 // release forgets the values that nothing reads after step i. The tensors of all but the first inputs, which something else may keep, make
 // room for others.
-func (l *lane) release(w *walk, i, keep int, room *Room) {
+func (l *lane) release(w *walk, i, keep int, pool *BufferPool) {
 	for _, v := range w.done(i) {
 		if w.own[v] && len(l.values[v]) > keep {
-			room.Give(l.values[v][keep:])
+			pool.Give(l.values[v][keep:])
 		}
 		delete(l.values, v)
 	}
@@ -358,15 +358,15 @@ func newExactRun(w *walk, several bool) *exactRun {
 func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane, with func(acc []*ir.Tensor) error) ([][]*ir.Tensor, error) {
 	s, known := c.walk.steps[i], c.memory.outs[i]
 	outs, from := slices.Clone(known[:min(len(known), inputs)]), min(len(known), inputs)
-	in, room := l.all(s.node, from, inputs), c.room
+	in, pool := l.all(s.node, from, inputs), c.pool
 	if from < c.memory.inputs { // what is kept needs memory of its own
-		room = nil
+		pool = nil
 	}
 	var acc, anchors []*ir.Tensor
 	if s.head != nil {
 		if from < inputs {
 			var err error
-			if anchors, err = s.anchors(ctx, c.evaluator, in, room); err != nil {
+			if anchors, err = s.anchors(ctx, c.evaluator, in, pool); err != nil {
 				return nil, err
 			}
 		}
@@ -381,9 +381,9 @@ func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane, wit
 		var more [][]*ir.Tensor
 		var err error
 		if s.head == nil {
-			more, err = c.evaluator.Evaluate(ctx, s.node, in, room)
+			more, err = c.evaluator.Evaluate(ctx, s.node, in, pool)
 		} else {
-			more, err = s.behind(ctx, c.evaluator, in, anchors, max(0, c.memory.inputs-from), room)
+			more, err = s.finish(ctx, c.evaluator, in, anchors, max(0, c.memory.inputs-from), pool)
 		}
 		if err != nil {
 			return nil, err

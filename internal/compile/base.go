@@ -60,7 +60,7 @@ func RoundBase(ctx context.Context, g *ir.Graph, name string, inputs []map[strin
 	}
 	storage := func(s *passes.Site) precision.Operand {
 		if in := channels[passes.FileName(s.Weights())]; in > 0 && !s.Segmented() && s.Members == 1 && s.K >= in*s.Geometry.Taps {
-			return passes.RowsIn(p.Ladder[0].Weights, in)
+			return passes.RowsIn(p.Candidates[0].Weights, in)
 		}
 		return precision.Operand{}
 	}

@@ -97,7 +97,7 @@ func TestAChosenProgramIsMeasuredOnce(t *testing.T) {
 			}
 		}})
 	require.NoError(t, err)
-	require.Nil(t, r.Accuracy.Kept, "choose a model that is faster in fp8")
+	require.Nil(t, r.Accuracy.Fallback, "choose a model that is faster in fp8")
 	require.Positive(t, candidates)
 	require.Equal(t, candidates, runs)
 }
@@ -128,9 +128,9 @@ func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
 	require.NoError(t, err)
 	half, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: opt.Targets})
 	require.NoError(t, err)
-	require.NotNil(t, r.Accuracy.Kept)
-	require.Equal(t, "fp8", r.Accuracy.Kept.Precision)
-	require.Zero(t, r.Accuracy.Kept.Layers)
+	require.NotNil(t, r.Accuracy.Fallback)
+	require.Equal(t, "fp8", r.Accuracy.Fallback.Precision)
+	require.Zero(t, r.Accuracy.Fallback.Layers)
 	require.Equal(t, half.Program, r.Program)
 	require.Contains(t, strings.Join(warned, "\n"), "no layer is faster in fp8 within a budget of 0.9: the program is in fp16; --prefer size")
 	require.Len(t, r.Accuracy.Layers, in16Bits(r))
@@ -140,17 +140,17 @@ func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
 	opt.Smaller, opt.Targets = true, opt.Targets[:1]
 	r, err = compiled(t.Context(), small(t, "policy"), opt)
 	require.NoError(t, err)
-	require.Nil(t, r.Accuracy.Kept)
+	require.Nil(t, r.Accuracy.Fallback)
 	require.Less(t, len(r.Program.Weights), len(half.Program.Weights))
 
 	slow := *lowPrecision(t, "policy", Options{Precision: "nvfp4", Smaller: true}) // all weights of 4 bits
 	accuracy := *slow.Accuracy
 	accuracy.Layers, slow.Accuracy = slices.Clone(accuracy.Layers), &accuracy
 	slow.opt.MinCosine, slow.opt.Warn, slow.opt.Smaller = .1, opt.Warn, false
-	y, err := newYardstick(slow.Source, &slow.opt)
+	y, err := newAccuracyEvaluator(slow.Source, &slow.opt)
 	require.NoError(t, err)
 	require.NoError(t, slow.keepHalf(t.Context(), y))
-	require.Equal(t, len(accuracy.Layers), accuracy.Kept.Layers)
+	require.Equal(t, len(accuracy.Layers), accuracy.Fallback.Layers)
 	require.Contains(t, warned[len(warned)-1], "nvfp4 is predicted to be no faster than fp16 on gb10")
 	require.Equal(t, once(t, small(t, "policy"), Options{Precision: "fp16", Targets: opt.Targets}).Program.Weights, slow.Program.Weights)
 }

@@ -20,7 +20,7 @@ type Accuracy struct {
 	Layers    []calibrate.LayerChoice // of precisions that calibrate
 	Measured                          // the first target's program
 	Others    []Measured              // the other targets' programs
-	Kept      *Kept                   // the program is fp16, which was not asked for
+	Fallback  *FP16Fallback           // the program is fp16, which was not asked for
 	Reference Reference
 	Generated bool // the calibration inputs were generated, not given
 	MinCosine float64
@@ -48,7 +48,7 @@ const fewInputs = 8
 // calibration chooses formats of fused regions. It owns what a trial needs: the graph of f32 regions, the remaining passes, and
 // the data to measure programs on.
 type calibration struct {
-	*yardstick
+	*accuracyEvaluator
 	program runtime.Program // without variants
 	graph   *ir.Graph
 	context passes.Context
@@ -59,7 +59,7 @@ type calibration struct {
 }
 
 // choose finds the layers to quantise, and how.
-func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choice, error) {
+func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Outcome, error) {
 	e, err := newNative(s.context.Target)
 	if err != nil {
 		return nil, err
@@ -81,9 +81,9 @@ func (s *calibration) choose(ctx context.Context, opt *Options) (*calibrate.Choi
 }
 
 // planned is the graph of a plan, whose regions have kernels. Where chained is nil, each layer has its own.
-func (s *calibration) planned(ctx context.Context, plan *passes.Quantisation, halved map[*ir.Tensor]*ir.Tensor, chained func(*ir.Node) float64) (*ir.Graph, error) {
+func (s *calibration) planned(ctx context.Context, plan *passes.Quantisation, halved map[*ir.Tensor]*ir.Tensor, benefit func(*ir.Node) float64) (*ir.Graph, error) {
 	g, pc := s.graph.Clone(), s.context
-	pc.Quantisation, pc.Halved, pc.Benefit = plan, halved, chained
+	pc.Quantisation, pc.Halved, pc.Benefit = plan, halved, benefit
 	if err := passes.Run(&pc, g, s.rest, nil); err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (opt *Options) warnIgnored() {
 	if precision.Calibrates(opt.Precision) {
 		return
 	}
-	if opt.Findings != "" {
+	if opt.CalibrationCache != "" {
 		opt.warn("--calibration has no effect in %s: use it with --precision %s", opt.Precision, precision.Calibrating())
 	}
 	if len(opt.Keep) > 0 {

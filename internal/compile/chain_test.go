@@ -25,7 +25,7 @@ func TestVisionFeedsPolicyOnTheDevice(t *testing.T) {
 	vision := open(v.Program, runtime.SessionOptions{})
 	hidden, err := vision.At("hidden_state")
 	require.NoError(t, err)
-	chained := open(p.Program, runtime.SessionOptions{Feeds: map[string]runtime.Binding{"features_buffer": hidden}})
+	benefit := open(p.Program, runtime.SessionOptions{Feeds: map[string]runtime.Binding{"features_buffer": hidden}})
 	alone := open(p.Program, runtime.SessionOptions{})
 	at := slice(t, v.Program.Outputs[0], "hidden_state")
 	host := 0 // bytes that the chained policy takes from the host
@@ -43,7 +43,7 @@ func TestVisionFeedsPolicyOnTheDevice(t *testing.T) {
 			if q.Name == "features_buffer" {
 				continue
 			}
-			require.NoError(t, chained.Set(q.Name, q.Draw(seed).Dense()))
+			require.NoError(t, benefit.Set(q.Name, q.Draw(seed).Dense()))
 			require.NoError(t, alone.Set(q.Name, q.Draw(seed).Dense()))
 		}
 		require.NoError(t, vision.Run(t.Context()))
@@ -52,13 +52,13 @@ func TestVisionFeedsPolicyOnTheDevice(t *testing.T) {
 		copy(history[len(history)-len(row):], row)
 		require.NoError(t, alone.Run(t.Context()))
 		was := d.Traffic()
-		require.NoError(t, chained.Run(t.Context()))
+		require.NoError(t, benefit.Run(t.Context()))
 		now := d.Traffic()
-		require.Equal(t, alone.Output("outputs"), chained.Output("outputs"), "frame %d", seed)
+		require.Equal(t, alone.Output("outputs"), benefit.Output("outputs"), "frame %d", seed)
 		require.EqualValues(t, host, now.ToDevice-was.ToDevice)
-		require.EqualValues(t, len(chained.Output("outputs")), now.ToHost-was.ToHost)
+		require.EqualValues(t, len(benefit.Output("outputs")), now.ToHost-was.ToHost)
 	}
-	kept, err := chained.State("features_buffer")
+	kept, err := benefit.State("features_buffer")
 	require.NoError(t, err)
 	require.Equal(t, history, kept)
 	require.NotEqual(t, make([]byte, len(kept)), kept)

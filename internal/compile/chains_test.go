@@ -72,7 +72,7 @@ func TestWindowsStayApartOnRequest(t *testing.T) {
 	r, _ := generated(t, "vision", "fp16", "sm_121")
 	chains := chainsOf(r.Graph, ir.FamilyWindow)
 	first, second := chains[0].Parts()[0].Name, chains[1].Parts()[1].Name
-	apart, err := compiled(t.Context(), small(t, "vision"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: []string{first, second}})
+	apart, err := compiled(t.Context(), small(t, "vision"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Unfused: []string{first, second}})
 	require.NoError(t, err)
 	left := chainsOf(apart.Graph, ir.FamilyWindow)
 	require.Len(t, left, len(chains)-2)
@@ -87,7 +87,7 @@ func TestWindowsStayApartOnRequest(t *testing.T) {
 // that is to stay apart.
 func TestContractionsMultiplyWhatTheyCompute(t *testing.T) {
 	compiled := func(apart ...string) (*Result, int) {
-		r, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: apart})
+		r, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Unfused: apart})
 		require.NoError(t, err)
 		return r, len(r.Program.Variants[0].Entry("run").Launches)
 	}
@@ -126,13 +126,13 @@ func TestLayersOfAChainNameWhatTheyShareALaunchWith(t *testing.T) {
 			}
 		}
 		opt := r.opt
-		opt.Apart = names
+		opt.Unfused = names
 		apart, err := Graph(t.Context(), r.path, r.Source, opt)
 		require.NoError(t, err)
 		require.Len(t, r.Accuracy.Layers, len(apart.Accuracy.Layers))
-		alone := apart.Weigh(apart, apart.Accuracy.Layers)
+		alone := apart.LayerWeights(apart, apart.Accuracy.Layers)
 		shared := 0
-		for i, w := range r.Weigh(r, r.Accuracy.Layers) {
+		for i, w := range r.LayerWeights(r, r.Accuracy.Layers) {
 			l := r.Accuracy.Layers[i]
 			require.Equal(t, l.Precision, apart.Accuracy.Layers[i].Precision)
 			require.Empty(t, alone[i].With)

@@ -51,21 +51,21 @@ type Options struct {
 	// F32Inputs and F32Outputs make inputs and outputs f32 where the file has f16 or bf16, which they keep otherwise.
 	F32Inputs, F32Outputs bool
 
-	// Apart names regions that stay launches of their own, whatever is predicted of them as parts of chains.
-	Apart []string
+	// Unfused names regions that stay launches of their own, whatever is predicted of them as parts of chains.
+	Unfused []string
 
 	// MinCosine is the accuracy budget of every output slice, on each set of inputs. A precision that calibrates is searched
 	// for the fastest program within it, or quantises every layer if it is 0; another precision is checked unless it is 0.
-	MinCosine float64
-	Calibrate []string          // .npz files and directories of them; none: generated inputs
-	Validate  []string          // as Calibrate: inputs that nothing is fitted to, to judge on
-	Findings  string            // of precisions that calibrate: file to keep what was found in, and to take it from; none: ""
-	Generated int               // number of generated inputs; 0: calibrate.GeneratedInputs
-	Smaller   bool              // of precisions that calibrate, with a budget: smaller weights, also where that is slower
-	Keep      []string          // of precisions that calibrate: nodes whose layers stay at fp16
-	Slices    []calibrate.Slice // named parts of the outputs; if nil, Compile takes those of the model's metadata
-	Warn      func(string)
-	Digest    string // of the file, for Provenance; Compile finds it itself
+	MinCosine        float64
+	Calibrate        []string          // .npz files and directories of them; none: generated inputs
+	Validate         []string          // as Calibrate: inputs that nothing is fitted to, to judge on
+	CalibrationCache string            // of precisions that calibrate: file to keep what was found in, and to take it from; none: ""
+	Generated        int               // number of generated inputs; 0: calibrate.GeneratedInputs
+	Smaller          bool              // of precisions that calibrate, with a budget: smaller weights, also where that is slower
+	Keep             []string          // of precisions that calibrate: nodes whose layers stay at fp16
+	Slices           []calibrate.Slice // named parts of the outputs; if nil, Compile takes those of the model's metadata
+	Warn             func(string)
+	Digest           string // of the file, for Provenance; Compile finds it itself
 
 	Observe  func(pass string, g *ir.Graph) // after each pass, of the first target
 	Trace    bool                           // keep Result.Origins
@@ -108,11 +108,11 @@ type Result struct {
 
 // Origin says of a variant what its launches compute, where its values lie, and what they were before they were stored.
 type Origin struct {
-	Graph   *ir.Graph                    // of regions
-	Regions []*ir.Node                   // that the launches of the entry run compute; nil for a copy
-	Places  map[*ir.Value]runtime.Access // of the graph's values, constants left out
-	Exact   *ir.Graph                    // the regions before narrow: the file's constants, nothing rounded to fewer bits
-	Was     map[string]string            // names of the graph's values → of the values in Exact that they stand for
+	Graph      *ir.Graph                    // of regions
+	Regions    []*ir.Node                   // that the launches of the entry run compute; nil for a copy
+	Places     map[*ir.Value]runtime.Access // of the graph's values, constants left out
+	Exact      *ir.Graph                    // the regions before narrow: the file's constants, nothing rounded to fewer bits
+	Provenance map[string]string            // names of the graph's values → of the values in Exact that they stand for
 }
 
 // Compile compiles a model. Errors name the file and, where there is one, the node.
@@ -228,12 +228,12 @@ func (r *Result) generate(ctx context.Context, s *stored, m *micro, t *target.Ta
 	}
 	list := []codegen.Entry{e}
 	if skip := r.opt.Skip; skip != nil {
-		skipped := Entry{Name: runtime.SkipEntry, Parts: []Part{{Graph: skip, Precision: precision.FP32}}, Kept: States(skip)}
+		skipped := Entry{Name: runtime.SkipEntry, Parts: []Part{{Graph: skip, Precision: precision.FP32}}, States: States(skip)}
 		g, err := skipped.lowered(ctx, t, &r.opt, nil)
 		if err != nil {
 			return fmt.Errorf("entry %s: %w", skipped.Name, err)
 		}
-		list = append(list, codegen.Entry{Name: skipped.Name, Graph: g, States: skipped.Kept})
+		list = append(list, codegen.Entry{Name: skipped.Name, Graph: g, States: skipped.States})
 	}
 	out, err := codegen.Generate(list, t, families.New(r.opt.chosen), w)
 	if err := r.applied(tuned, err); err != nil {
@@ -319,7 +319,7 @@ func (opt *Options) passContext(t *target.Target) *passes.Context {
 	}
 	kernels := families.New(memo)
 	c := &passes.Context{Target: t, Precision: opt.Precision}
-	c.F32Inputs, c.F32Outputs, c.Unfused = opt.F32Inputs, opt.F32Outputs, opt.Apart
+	c.F32Inputs, c.F32Outputs, c.Unfused = opt.F32Inputs, opt.F32Outputs, opt.Unfused
 	c.Benefit = func(n *ir.Node) float64 { return kernels.Benefit(n, t) }
 	return c
 }

@@ -20,9 +20,9 @@ import (
 // input of a later part that is called as an output of an earlier one is that output, which is then no output of the entry
 // unless it is the new value of what is kept; other inputs of one name are one input.
 type Entry struct {
-	Name  string
-	Parts []Part
-	Kept  []codegen.StateBinding
+	Name   string
+	Parts  []Part
+	States []codegen.StateBinding
 }
 
 // Part is a graph and the precision that it is compiled in.
@@ -62,7 +62,7 @@ func Entries(ctx context.Context, path string, entries []Entry, opt Options) (*R
 			if i == 0 && len(layers) > 0 {
 				r.Layers = layers
 			}
-			list = append(list, codegen.Entry{Name: e.Name, Graph: g, States: e.Kept})
+			list = append(list, codegen.Entry{Name: e.Name, Graph: g, States: e.States})
 		}
 		if i == 0 {
 			describeEntries(r.Program, list)
@@ -97,7 +97,7 @@ func (part *Part) lower(ctx context.Context, t *target.Target, opt *Options, lay
 		for _, l := range r.Accuracy.Layers {
 			layers[l.Precision]++
 		}
-		if r.Accuracy.Kept == nil {
+		if r.Accuracy.Fallback == nil {
 			return r.Graph, nil
 		}
 		in = r.opt.Precision // the program is the one of a part that is asked for in it
@@ -120,7 +120,7 @@ func (e *Entry) lowered(ctx context.Context, t *target.Target, opt *Options, lay
 		for _, v := range g.Inputs {
 			to := known[v.Name]
 			switch {
-			case to != nil && slices.ContainsFunc(e.Kept, func(k codegen.StateBinding) bool { return k.Output == v.Name }):
+			case to != nil && slices.ContainsFunc(e.States, func(k codegen.StateBinding) bool { return k.Output == v.Name }):
 			case to != nil:
 				joined.Outputs = slices.DeleteFunc(joined.Outputs, func(o *ir.Value) bool { return o == to })
 			case inputs[v.Name] != nil:

@@ -65,7 +65,7 @@ func (r *Result) Golden(ctx context.Context) (*gopkg.Golden, error) {
 		if g.Outputs, err = outputsOf(ctx, r.Graph, in, ir.EvalOptions{Round: true}); err != nil {
 			return fail(err)
 		}
-		if err := widen(g, exact); err != nil {
+		if err := loosen(g, exact); err != nil {
 			return fail(err)
 		}
 	}
@@ -91,9 +91,9 @@ func outputsOf(ctx context.Context, g *ir.Graph, in map[string]*ir.Array, opt ir
 	return out, err
 }
 
-// widen widens the bounds of a quantised program to what quantisation itself costs on the golden inputs: summing in another
+// loosen widens the bounds of a quantised program to what quantisation itself costs on the golden inputs: summing in another
 // order moves a few numbers to a neighbouring code, and later layers propagate that as they propagate the rounding.
-func widen(g *gopkg.Golden, exact map[string][]float64) error {
+func loosen(g *gopkg.Golden, exact map[string][]float64) error {
 	var all gopkg.Bounds
 	for _, b := range g.Bounds {
 		all = b // of a precision that calibrates, the type of an output changes nothing

@@ -38,8 +38,8 @@ const (
 	ValidationSet  = "validation"
 )
 
-// yardstick is what programs are measured against: sets of inputs, and the file's outputs for them.
-type yardstick struct {
+// accuracyEvaluator is what programs are measured against: sets of inputs, and the file's outputs for them.
+type accuracyEvaluator struct {
 	source    *ir.Graph
 	target    func(string) (*target.Target, error)         // by its name, with what is known of the machine
 	slices    []calibrate.Slice                            // named parts of the outputs
@@ -57,9 +57,9 @@ type yardstick struct {
 	progress  *console.Meter
 }
 
-// newYardstick loads the inputs, or generates some to calibrate with or if there are none.
-func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
-	y := &yardstick{source: source, target: opt.target, slices: opt.Slices, progress: opt.meter, fitted: precision.Calibrates(opt.Precision), few: fewMACs, known: map[[sha256.Size]byte][]calibrate.SetQuality{}}
+// newAccuracyEvaluator loads the inputs, or generates some to calibrate with or if there are none.
+func newAccuracyEvaluator(source *ir.Graph, opt *Options) (*accuracyEvaluator, error) {
+	y := &accuracyEvaluator{source: source, target: opt.target, slices: opt.Slices, progress: opt.meter, fitted: precision.Calibrates(opt.Precision), few: fewMACs, known: map[[sha256.Size]byte][]calibrate.SetQuality{}}
 	if y.fitted || len(opt.Calibrate) > 0 || len(opt.Validate) == 0 {
 		if err := y.calibrate(opt); err != nil {
 			return nil, err
@@ -82,7 +82,7 @@ func newYardstick(source *ir.Graph, opt *Options) (*yardstick, error) {
 }
 
 // calibrate adds the calibration inputs.
-func (y *yardstick) calibrate(opt *Options) (err error) {
+func (y *accuracyEvaluator) calibrate(opt *Options) (err error) {
 	fitted := y.fitted
 	if y.generated = len(opt.Calibrate) == 0; y.generated {
 		y.inputs = calibrate.Generate(y.source, cmp.Or(opt.Generated, calibrate.GeneratedInputs))
@@ -132,7 +132,7 @@ func (y *yardstick) calibrate(opt *Options) (err error) {
 
 // part is the calibration inputs of which those to judge on are made: evenly spread, and few, since the file is run on each
 // one. Without a budget nothing depends on them.
-func (y *yardstick) part(opt *Options) (out []map[string]*ir.Array) {
+func (y *accuracyEvaluator) part(opt *Options) (out []map[string]*ir.Array) {
 	in := y.inputs
 	count := min(len(in), judgedBudget)
 	if opt.MinCosine <= 0 {
@@ -148,7 +148,7 @@ func (y *yardstick) part(opt *Options) (out []map[string]*ir.Array) {
 const judgedBudget, judgedForced = 8, 4
 
 // greatest is the greatest magnitude of each float input among the calibration inputs.
-func (y *yardstick) greatest() map[string]float64 {
+func (y *accuracyEvaluator) greatest() map[string]float64 {
 	out := map[string]float64{}
 	for _, in := range y.inputs {
 		for name, a := range in {
@@ -163,7 +163,7 @@ func (y *yardstick) greatest() map[string]float64 {
 }
 
 // all are the inputs of all sets in a row.
-func (y *yardstick) all() (out []map[string]*ir.Array) {
+func (y *accuracyEvaluator) all() (out []map[string]*ir.Array) {
 	for _, s := range y.sets {
 		out = append(out, s.Inputs...)
 	}
@@ -173,7 +173,7 @@ func (y *yardstick) all() (out []map[string]*ir.Array) {
 // measure runs one target's variant of a program on every set and compares its outputs, whole and by slice. It stops at the
 // first input on which a cosine is below enough, and returns that input's figures, or before the perturbed inputs if what is expected by
 // the others is below, and returns theirs. Of either kind, inputs on which the last program was worst come first.
-func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target string, enough float64) ([]calibrate.SetQuality, error) {
+func (y *accuracyEvaluator) measure(ctx context.Context, p *runtime.Program, target string, enough float64) ([]calibrate.SetQuality, error) {
 	parts := calibrate.SlicesOf(p)
 	if err := y.refer(ctx, parts, target); err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 	if err != nil {
 		return nil, err
 	}
-	run := &measuredRun{yardstick: y, parts: parts, perturbed: perturbed, enough: enough, got: map[string][][]float64{}, least: make([]float64, len(all))}
+	run := &measuredRun{accuracyEvaluator: y, parts: parts, perturbed: perturbed, enough: enough, got: map[string][][]float64{}, least: make([]float64, len(all))}
 	for name := range y.exact.outputs {
 		run.got[name] = make([][]float64, len(all))
 	}
@@ -221,7 +221,7 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 	sets, err := y.compare(parts, got, true)
 	if err == nil && y.exact.blurs(sets) {
 		clear(y.known) // they were compared with another reference
-		if err = y.widen(ctx); err == nil {
+		if err = y.evaluateRest(ctx); err == nil {
 			sets, err = y.compare(parts, got, true)
 		}
 	}
@@ -234,7 +234,7 @@ func (y *yardstick) measure(ctx context.Context, p *runtime.Program, target stri
 
 // measuredRun is a run of a program on all inputs, the worst first, which ends where they show that it misses a budget.
 type measuredRun struct {
-	*yardstick
+	*accuracyEvaluator
 	parts     []calibrate.Slice
 	perturbed []int
 	enough    float64 // the budget; 0: none
@@ -297,7 +297,7 @@ func identity(p *runtime.Program, target string) (id [sha256.Size]byte, err erro
 var errMissed = errors.New("missed")
 
 // one are the figures of a single input, of the outputs and slices where one is enough.
-func (y *yardstick) one(parts []calibrate.Slice, got map[string][][]float64, input int) (q calibrate.SetQuality, err error) {
+func (y *accuracyEvaluator) one(parts []calibrate.Slice, got map[string][][]float64, input int) (q calibrate.SetQuality, err error) {
 	row := func(of map[string][][]float64) map[string][][]float64 {
 		rows := map[string][][]float64{}
 		for name, x := range of {
@@ -322,7 +322,7 @@ func permuted[T any](list []T, order []int) (out []T) {
 }
 
 // perturbed says of the inputs of all sets which are perturbed ones, of which nothing is expected: 1; the others: 0.
-func (y *yardstick) perturbed() (out []int) {
+func (y *accuracyEvaluator) perturbed() (out []int) {
 	for _, s := range y.sets {
 		kind := 0
 		if s.Perturbed {
@@ -334,7 +334,7 @@ func (y *yardstick) perturbed() (out []int) {
 }
 
 // compare measures outputs on every set of inputs, or on all but the perturbed ones.
-func (y *yardstick) compare(parts []calibrate.Slice, got map[string][][]float64, perturbed bool) (out []calibrate.SetQuality, err error) {
+func (y *accuracyEvaluator) compare(parts []calibrate.Slice, got map[string][][]float64, perturbed bool) (out []calibrate.SetQuality, err error) {
 	from := 0
 	for _, s := range y.sets {
 		to := from + len(s.Inputs)
@@ -397,7 +397,7 @@ func portBytes(a *ir.Array, q runtime.Port) []byte {
 
 // judge measures every variant of the finished program. Those of a precision that calibrates share the first target's choice, which keeps
 // the budget: if another one misses it, that is a warning.
-func (r *Result) judge(ctx context.Context, y *yardstick) error {
+func (r *Result) judge(ctx context.Context, y *accuracyEvaluator) error {
 	opt, a := &r.opt, r.Accuracy
 	a.Generated, a.MinCosine = y.generated, opt.MinCosine
 	for i, v := range r.Program.Variants {

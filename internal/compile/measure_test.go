@@ -19,7 +19,7 @@ import (
 func TestAMissedBudgetEndsAMeasurement(t *testing.T) {
 	r := forced(t, "policy", "fp8", "sm_121")
 	opt := Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"}}
-	y, err := newYardstick(r.Source, &opt)
+	y, err := newAccuracyEvaluator(r.Source, &opt)
 	require.NoError(t, err)
 	all, err := y.measure(t.Context(), r.Program, "sm_121", 0)
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestCopiesJudgeNothing(t *testing.T) {
 	opt := Options{Precision: "fp8", MinCosine: .9, Targets: []string{"sm_121"}, Warn: func(text string) { warned = append(warned, text) }}
 	opt.Calibrate, err = filepath.Glob(inputFiles(t, slices.Repeat([]map[string]*npy.Array{zero}, 9)) + "/*.npz")
 	require.NoError(t, err)
-	y, err := newYardstick(source, &opt)
+	y, err := newAccuracyEvaluator(source, &opt)
 	require.NoError(t, err)
 	require.Len(t, y.sets, 1)
 	require.Len(t, y.sets[0].Inputs, 1)

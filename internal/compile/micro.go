@@ -14,17 +14,17 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// mostFronts is how many pairs of sizes are planned as a whole, of those that the plans of their parts put first.
-const mostFronts = 3
+// maxPrefixes is how many pairs of sizes are planned as a whole, of those that the plans of their parts put first.
+const maxPrefixes = 3
 
 // batching is how many samples a micro-batch has, and how many its first layers compute at a time.
-type batching struct{ size, front int }
+type batching struct{ size, prefix int }
 
 // micro is how the launch list for a target computes a batch.
 type micro struct {
 	graph   *ir.Graph // of the samples that it computes at a time, in front of all passes
 	repeats int       // how often it runs
-	front   *fronted  // what computes the first layers of fewer samples; nil: none
+	prefix  *prefixed // what computes the first layers of fewer samples; nil: none
 }
 
 // micro finds it: the batch as one, or micro-batches whose arena stays in L2. names are the passes.
@@ -34,19 +34,19 @@ func (r *Result) micro(ctx context.Context, t *target.Target, names []string) (*
 	if batch <= 1 || !r.opt.cuttable() {
 		return whole, nil
 	}
-	size, front, err := r.fastest(ctx, t, names)
-	if err != nil || size == batch && front == nil {
+	size, prefix, err := r.fastest(ctx, t, names)
+	if err != nil || size == batch && prefix == nil {
 		return whole, err
 	}
 	g, err := r.opt.Sample.Batch(size)
-	return &micro{g, batch / size, front}, err
+	return &micro{g, batch / size, prefix}, err
 }
 
 // entry is the entry of a program; g is the graph behind all passes.
 func (m *micro) entry(g *ir.Graph) (e codegen.Entry, err error) {
 	e = entries(g)[0]
-	if m.front != nil {
-		e, err = m.front.entry(g)
+	if m.prefix != nil {
+		e, err = m.prefix.entry(g)
 	}
 	e.Repeats = m.repeats
 	return e, err
@@ -59,15 +59,15 @@ func (opt *Options) cuttable() bool {
 }
 
 // fastest is the size of the micro-batches that take the least time by estimate, and what runs in front of them.
-func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) (size int, front *fronted, err error) {
+func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) (size int, prefix *prefixed, err error) {
 	batch, asked := r.opt.Import.Batch, r.opt.batching
-	if asked.size != 0 && asked.front == 0 {
+	if asked.size != 0 && asked.prefix == 0 {
 		return asked.size, nil, nil
 	}
 	var trials []*trial
 	least := math.Inf(1) // a sample
 	for n := 1; n <= batch; n++ {
-		if batch%n != 0 || asked.size != 0 && n != asked.size && n != asked.front {
+		if batch%n != 0 || asked.size != 0 && n != asked.size && n != asked.prefix {
 			continue
 		}
 		p, err := r.try(ctx, t, names, n)
@@ -79,19 +79,19 @@ func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) 
 			size, least = n, us
 		}
 	}
-	for _, f := range bestFronts(trials, mostFronts) {
+	for _, f := range bestPrefixes(trials, maxPrefixes) {
 		e, err := f.entry(f.rest.graph)
 		if err != nil {
 			return 0, nil, err
 		}
-		if f.us, _, err = plan(e, t, families.New(r.opt.chosen)); err != nil {
+		if f.us, _, err = launchTimes(e, t, families.New(r.opt.chosen)); err != nil {
 			return 0, nil, err
 		}
 		if us := f.us / float64(f.rest.size); us < least {
-			size, front, least = f.rest.size, f, us
+			size, prefix, least = f.rest.size, f, us
 		}
 	}
-	return size, front, nil
+	return size, prefix, nil
 }
 
 // trial is a plan of the launches for so many samples.
@@ -117,12 +117,12 @@ func (r *Result) try(ctx context.Context, t *target.Target, names []string, size
 		return nil, err
 	}
 	p := &trial{size: size, graph: g, cuts: cutsOf(g)}
-	p.us, p.upTo, err = plan(entries(g)[0], t, families.New(r.opt.chosen))
+	p.us, p.upTo, err = launchTimes(entries(g)[0], t, families.New(r.opt.chosen))
 	return p, err
 }
 
-// plan is the estimated time of an entry, and the sums of the times of its launches up to each node.
-func plan(e codegen.Entry, t *target.Target, families codegen.Families) (us float64, upTo []float64, err error) {
+// launchTimes is the estimated time of an entry, and the sums of the times of its launches up to each node.
+func launchTimes(e codegen.Entry, t *target.Target, families codegen.Families) (us float64, upTo []float64, err error) {
 	out, err := codegen.PlanLaunches([]codegen.Entry{e}, t, families)
 	if err != nil {
 		return 0, nil, err

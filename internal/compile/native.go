@@ -61,7 +61,7 @@ func (d *native) Close() (err error) {
 }
 
 // Evaluate implements calibrate.Evaluator.
-func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *calibrate.Room) (outs [][]*ir.Tensor, err error) {
+func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, pool *calibrate.BufferPool) (outs [][]*ir.Tensor, err error) {
 	if n.IsFamily(ir.FamilyView) { // has no kernel
 		return view(ctx, n, in)
 	}
@@ -81,28 +81,28 @@ func (d *native) Evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, ro
 		defer func() { err = errors.Join(err, r.Close()) }()
 	}
 	if r.windows != nil {
-		return r.evaluate(ctx, n, in, room)
+		return r.evaluate(ctx, n, in, pool)
 	}
-	return r.run(ctx, n, in, room)
+	return r.run(ctx, n, in, pool)
 }
 
 // run runs a region's program.
-func (r *nativeRegion) run(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *calibrate.Room) (outs [][]*ir.Tensor, err error) {
+func (r *nativeRegion) run(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, pool *calibrate.BufferPool) (outs [][]*ir.Tensor, err error) {
 	for at := range in {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		for i, name := range r.names {
 			if name != "" {
-				if err := lend(r.session, false, name, in[at][i].Data); err != nil {
+				if err := bindHost(r.session, false, name, in[at][i].Data); err != nil {
 					return nil, err
 				}
 			}
 		}
 		row := make([]*ir.Tensor, len(n.Outputs))
 		for k, v := range n.Outputs {
-			row[k] = room.Tensor(v.Type)
-			if err := lend(r.session, true, output(k), row[k].Data); err != nil {
+			row[k] = pool.Tensor(v.Type)
+			if err := bindHost(r.session, true, output(k), row[k].Data); err != nil {
 				return nil, err
 			}
 		}
@@ -114,8 +114,8 @@ func (r *nativeRegion) run(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, r
 	return outs, nil
 }
 
-// lend makes bytes an input or output of a session, where they lie.
-func lend(s *runtime.Session, output bool, name string, data []byte) error {
+// bindHost makes bytes an input or output of a session, where they lie.
+func bindHost(s *runtime.Session, output bool, name string, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}

@@ -70,26 +70,26 @@ func TestRegionsOnTheCPUDeviceAreTheReference(t *testing.T) {
 }
 
 // rubbish is room for the outputs of a region on some inputs, full of NaNs.
-func rubbish(n *ir.Node, inputs int) *calibrate.Room {
-	room := &calibrate.Room{Least: 1}
-	spoil(room, n, inputs)
-	return room
+func rubbish(n *ir.Node, inputs int) *calibrate.BufferPool {
+	pool := &calibrate.BufferPool{Least: 1}
+	spoil(pool, n, inputs)
+	return pool
 }
 
 // used is room for the outputs of one region after the other. Room for each is tens of megabytes that the system clears.
-var used = &calibrate.Room{Least: 1}
+var used = &calibrate.BufferPool{Least: 1}
 
 // spoil fills a room, of which nothing is in use, with NaNs as far as a region's outputs reach.
-func spoil(room *calibrate.Room, n *ir.Node, inputs int) {
+func spoil(pool *calibrate.BufferPool, n *ir.Node, inputs int) {
 	size := 0
 	for _, v := range n.Outputs {
 		size += inputs * (v.Type.Bytes() + 1<<10)
 	}
-	all := room.Tensor(ir.T(ir.Uint8, size))
+	all := pool.Tensor(ir.T(ir.Uint8, size))
 	for i := range all.Data {
 		all.Data[i] = 0xff
 	}
-	room.Give([]*ir.Tensor{all})
+	pool.Give([]*ir.Tensor{all})
 }
 
 // same requires a region's outputs on the CPU device to be those of the reference, which it returns.

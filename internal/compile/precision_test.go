@@ -208,7 +208,7 @@ func TestWeightsOnDisk(t *testing.T) {
 		half, err := r.Half(context.Background())
 		require.NoError(t, err)
 		var bytes, of int
-		for i, w := range r.Weigh(half, r.Accuracy.Layers) {
+		for i, w := range r.LayerWeights(half, r.Accuracy.Layers) {
 			l := r.Accuracy.Layers[i]
 			require.NotEqual(t, "fp16", l.Precision, l.Name)
 			require.GreaterOrEqual(t, w.HalfBytes, 2*l.Weights, l.Name)
@@ -217,7 +217,7 @@ func TestWeightsOnDisk(t *testing.T) {
 				limit = .55
 				require.False(t, c.smaller && c.precision == "nvfp4" && l.K >= 64, l.Name)
 			}
-			if at := slices.IndexFunc(precision.Layers(), func(f precision.Layer) bool { return f.Name == l.Precision }); at >= 0 && precision.Layers()[at].Weights.Twice { // few weights, where size is not all
+			if at := slices.IndexFunc(precision.Layers(), func(f precision.Layer) bool { return f.Name == l.Precision }); at >= 0 && precision.Layers()[at].Weights.HiLo { // few weights, where size is not all
 				limit = 1.1
 				require.False(t, c.smaller, l.Name)
 			}
@@ -342,9 +342,9 @@ func TestTrainedNetworkAtLowPrecision(t *testing.T) {
 				names = append(names, l.Name)
 			}
 			// Layers have a launch of their own, as most of them in low precision: tiles of chains pad fp16 less.
-			fp16, err := compiled(context.Background(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Apart: names})
+			fp16, err := compiled(context.Background(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Unfused: names})
 			require.NoError(t, err)
-			for i, w := range r.Weigh(fp16, r.Accuracy.Layers) {
+			for i, w := range r.LayerWeights(fp16, r.Accuracy.Layers) {
 				l := r.Accuracy.Layers[i]
 				if l.Op == "SegmentedMatVec" || !c.counts(l) {
 					continue

@@ -17,17 +17,17 @@ import (
 
 // Reference says what a program's outputs were compared with.
 type Reference struct {
-	Inputs  int     `json:"inputs"`
-	Float64 int     `json:"float64_inputs"`       // on which the file was evaluated in float64; on the others it was computed in f32
-	Apart   float64 `json:"fp32_rel_l2"`          // how far that is from float64: Definitions' fp32_rel_l2
-	Where   string  `json:"fp32_slice,omitempty"` // the output or slice of which that is true
+	Inputs    int     `json:"inputs"`
+	Float64   int     `json:"float64_inputs"`       // on which the file was evaluated in float64; on the others it was computed in f32
+	FP32RelL2 float64 `json:"fp32_rel_l2"`          // how far that is from float64: Definitions' fp32_rel_l2
+	Where     string  `json:"fp32_slice,omitempty"` // the output or slice of which that is true
 }
 
 // reference is the file's outputs on every input of a yardstick.
 type reference struct {
-	outputs map[string][][]float64 // by name, [input][element]
-	float64 []bool                 // by input: evaluated in float64; else computed in f32
-	apart   map[string]float64     // of each output and slice, where some were computed in f32: relative L2 from float64
+	outputs   map[string][][]float64 // by name, [input][element]
+	float64   []bool                 // by input: evaluated in float64; else computed in f32
+	fp32RelL2 map[string]float64     // of each output and slice, where some were computed in f32: relative L2 from float64
 }
 
 // fewMACs is the number of multiplications of all inputs together, about a second's, up to which all are evaluated in
@@ -39,7 +39,7 @@ const finer = 100
 
 // refer makes the reference once. The precisions that calibrate compute the file in f32 where evaluating every input in
 // float64 would take long, and evaluate only the first and the last.
-func (y *yardstick) refer(ctx context.Context, parts []calibrate.Slice, on string) error {
+func (y *accuracyEvaluator) refer(ctx context.Context, parts []calibrate.Slice, on string) error {
 	if y.exact != nil {
 		return nil
 	}
@@ -70,14 +70,14 @@ func (y *yardstick) refer(ctx context.Context, parts []calibrate.Slice, on strin
 }
 
 // precise reports whether every input is evaluated in float64.
-func (y *yardstick) precise() bool {
+func (y *accuracyEvaluator) precise() bool {
 	count := len(y.all())
 	return !y.fitted || count <= 2 || float64(multiplications(y.source))*float64(count) <= y.few
 }
 
 // forward computes, by a graph of f32 regions, what a calibration does not that goes through it afterwards: the means of its
 // values, if they are asked for, and, for a reference in f32, the outputs for the inputs that are not calibrated on.
-func (y *yardstick) forward(ctx context.Context, g *ir.Graph, means bool) (map[string][]float64, error) {
+func (y *accuracyEvaluator) forward(ctx context.Context, g *ir.Graph, means bool) (map[string][]float64, error) {
 	all, count := y.all(), 0
 	fitted, held := calibrate.Split(y.inputs)
 	var at []int // in all
@@ -123,7 +123,7 @@ func (y *yardstick) forward(ctx context.Context, g *ir.Graph, means bool) (map[s
 }
 
 // walked takes what a calibration has computed in f32 for its inputs; nil if it has not.
-func (y *yardstick) walked(exact map[string][][]float64) {
+func (y *accuracyEvaluator) walked(exact map[string][][]float64) {
 	for name, rows := range exact {
 		fitted, held := calibrate.Split(rows)
 		copy(y.narrow[name], append(fitted, held...))
@@ -148,7 +148,7 @@ func (r *reference) missing() (out []int) {
 }
 
 // evaluate evaluates the file on some inputs.
-func (y *yardstick) evaluate(ctx context.Context, r *reference, inputs []int) error {
+func (y *accuracyEvaluator) evaluate(ctx context.Context, r *reference, inputs []int) error {
 	all := y.all()
 	y.progress.Begin(y.multiplied(len(inputs), console.CostEvaluate), "evaluating %s in float64", console.Count(len(inputs), "input"))
 	for i, at := range inputs {
@@ -166,7 +166,7 @@ func (y *yardstick) evaluate(ctx context.Context, r *reference, inputs []int) er
 }
 
 // run32 computes the file in f32 on the inputs for which that has not been done.
-func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (err error) {
+func (y *accuracyEvaluator) run32(ctx context.Context, r *reference, t *target.Target) (err error) {
 	var left []int
 	for at := range r.float64 {
 		for name, rows := range y.narrow {
@@ -205,8 +205,8 @@ func (y *yardstick) run32(ctx context.Context, r *reference, t *target.Target) (
 }
 
 // checked evaluates the first and the last input in float64 too, and measures how far apart f32 is.
-func (y *yardstick) checked(ctx context.Context, r *reference, parts []calibrate.Slice) error {
-	r.apart = map[string]float64{}
+func (y *accuracyEvaluator) checked(ctx context.Context, r *reference, parts []calibrate.Slice) error {
+	r.fp32RelL2 = map[string]float64{}
 	narrow := map[string][][]float64{}
 	for name, x := range r.outputs {
 		narrow[name] = slices.Clone(x)
@@ -228,7 +228,7 @@ func (y *yardstick) checked(ctx context.Context, r *reference, parts []calibrate
 			return err
 		}
 		for _, q := range qs {
-			r.apart[q.Name] = max(r.apart[q.Name], q.RelL2)
+			r.fp32RelL2[q.Name] = max(r.fp32RelL2[q.Name], q.RelL2)
 		}
 	}
 	return nil
@@ -238,7 +238,7 @@ func (y *yardstick) checked(ctx context.Context, r *reference, parts []calibrate
 func (r *reference) blurs(sets []calibrate.SetQuality) bool {
 	for _, s := range sets {
 		for _, q := range s.Slices {
-			if apart, ok := r.apart[q.Name]; r.apart != nil && (!ok || float64(apart*finer) > q.RelL2) {
+			if apart, ok := r.fp32RelL2[q.Name]; r.fp32RelL2 != nil && (!ok || float64(apart*finer) > q.RelL2) {
 				return true
 			}
 		}
@@ -246,12 +246,12 @@ func (r *reference) blurs(sets []calibrate.SetQuality) bool {
 	return false
 }
 
-// widen evaluates the inputs that were computed in f32.
-func (y *yardstick) widen(ctx context.Context) error {
+// evaluateRest evaluates the inputs that were computed in f32.
+func (y *accuracyEvaluator) evaluateRest(ctx context.Context) error {
 	if err := y.evaluate(ctx, y.exact, y.exact.missing()); err != nil {
 		return err
 	}
-	y.exact.apart = nil
+	y.exact.fp32RelL2 = nil
 	return nil
 }
 
@@ -263,9 +263,9 @@ func (r *reference) summary() Reference {
 			out.Float64++
 		}
 	}
-	for name, x := range r.apart {
-		if x > out.Apart || x == out.Apart && (out.Where == "" || name < out.Where) {
-			out.Apart, out.Where = x, name
+	for name, x := range r.fp32RelL2 {
+		if x > out.FP32RelL2 || x == out.FP32RelL2 && (out.Where == "" || name < out.Where) {
+			out.FP32RelL2, out.Where = x, name
 		}
 	}
 	return out

@@ -19,8 +19,8 @@ import (
 // inputs evaluated.
 func TestAReferenceInF32IsAsGoodAsFloat64(t *testing.T) {
 	r := forced(t, "policy", "fp8")
-	judged := func(few float64, r *Result) (*yardstick, []calibrate.SetQuality) {
-		y, err := newYardstick(r.Source, &Options{Precision: "fp8", Generated: 2})
+	judged := func(few float64, r *Result) (*accuracyEvaluator, []calibrate.SetQuality) {
+		y, err := newAccuracyEvaluator(r.Source, &Options{Precision: "fp8", Generated: 2})
 		require.NoError(t, err)
 		y.few = few
 		sets, err := y.measure(t.Context(), r.Program, "sm_121", 0)
@@ -33,8 +33,8 @@ func TestAReferenceInF32IsAsGoodAsFloat64(t *testing.T) {
 	s := y.exact.summary()
 	require.Equal(t, 2, s.Float64)
 	require.NotEmpty(t, s.Where)
-	require.Positive(t, s.Apart)
-	require.Less(t, s.Apart, 1e-5)
+	require.Positive(t, s.FP32RelL2)
+	require.Less(t, s.FP32RelL2, 1e-5)
 	for i := range wide {
 		require.Len(t, narrow[i].Slices, len(wide[i].Slices))
 		for k, q := range wide[i].Slices {
@@ -55,7 +55,7 @@ func TestAReferenceInF32IsAsGoodAsFloat64(t *testing.T) {
 func TestAProgramIsMeasuredOnce(t *testing.T) {
 	r := forced(t, "policy", "fp8")
 	runs := 0
-	y, err := newYardstick(r.Source, &Options{Precision: "fp8", Generated: 2, meter: console.New(func(e console.Event) {
+	y, err := newAccuracyEvaluator(r.Source, &Options{Precision: "fp8", Generated: 2, meter: console.New(func(e console.Event) {
 		if e.Begin && e.Phase == "sm_121: running the program on 4 inputs" {
 			runs++
 		}
@@ -88,7 +88,7 @@ func TestTheReferenceIsTakenFromTheWalk(t *testing.T) {
 			phases = append(phases, e.Phase)
 		}
 	})}
-	y, err := newYardstick(g, &opt)
+	y, err := newAccuracyEvaluator(g, &opt)
 	require.NoError(t, err)
 	y.few = 0
 	s, err := opt.stages()
@@ -100,8 +100,8 @@ func TestTheReferenceIsTakenFromTheWalk(t *testing.T) {
 	pc.Means, err = y.forward(t.Context(), regions, true)
 	require.NoError(t, err)
 	require.NotEmpty(t, pc.Means)
-	require.NoError(t, passes.Run(&pc, regions, s.centre, nil))
-	c := &calibration{yardstick: y, graph: regions, context: pc, rest: s.store}
+	require.NoError(t, passes.Run(&pc, regions, s.subtract, nil))
+	c := &calibration{accuracyEvaluator: y, graph: regions, context: pc, rest: s.store}
 	_, err = c.choose(t.Context(), &opt)
 	require.NoError(t, err)
 

@@ -17,13 +17,13 @@ import (
 
 // stages are the passes of a compilation, by what the graph is behind them.
 type stages struct {
-	fuse   []string // regions of f32, each of what a layer became
-	centre []string // the same, less the means that data have there
-	store  []string // regions as they are stored and launched
+	fuse     []string // regions of f32, each of what a layer became
+	subtract []string // the same, less the means that data have there
+	store    []string // regions as they are stored and launched
 }
 
 // all are the passes of every stage.
-func (s *stages) all() []string { return slices.Concat(s.fuse, s.centre, s.store) }
+func (s *stages) all() []string { return slices.Concat(s.fuse, s.subtract, s.store) }
 
 // stages cuts the passes into stages, and checks what the options want of them.
 func (opt *Options) stages() (s stages, err error) {
@@ -49,7 +49,7 @@ func (opt *Options) stages() (s stages, err error) {
 		return s, errors.New("--passes has no fuse, and kernels are made of the regions that it makes: add it behind the passes that change operations")
 	}
 	s.fuse, s.store = passes.Cut(names, passes.StorageStage)
-	s.fuse, s.centre = passes.Cut(s.fuse, passes.MeansStage)
+	s.fuse, s.subtract = passes.Cut(s.fuse, passes.MeansStage)
 	return s, passes.CheckNeeds(names)
 }
 
@@ -69,7 +69,7 @@ type stored struct {
 type compilation struct {
 	*Result
 	stages
-	data    *yardstick // nil: there is nothing to measure
+	data    *accuracyEvaluator // nil: there is nothing to measure
 	weights *codegen.Weights
 	fused   map[int]*fused // by how often the launch list runs
 	search  *calibration   // nil: nothing was calibrated
@@ -118,12 +118,12 @@ func (r *Result) compile(ctx context.Context, targets []*target.Target) (err err
 }
 
 // measuring is what programs are measured against, where they are.
-func (r *Result) measuring() (*yardstick, error) {
+func (r *Result) measuring() (*accuracyEvaluator, error) {
 	opt := &r.opt
 	if !precision.Calibrates(opt.Precision) && opt.MinCosine <= 0 {
 		return nil, nil
 	}
-	data, err := newYardstick(r.Source, opt)
+	data, err := newAccuracyEvaluator(r.Source, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -180,12 +180,12 @@ func (c *compilation) fuse(ctx context.Context, g *ir.Graph) (*fused, error) {
 	}
 	if precision.Calibrates(c.opt.Precision) {
 		var err error
-		if pc.Means, err = c.data.forward(ctx, g, len(c.centre) > 0); err != nil {
+		if pc.Means, err = c.data.forward(ctx, g, len(c.subtract) > 0); err != nil {
 			return nil, err
 		}
 		c.golden = c.data.golden
 	}
-	err := passes.Run(pc, g, c.centre, c.observe)
+	err := passes.Run(pc, g, c.subtract, c.observe)
 	return &fused{g, *pc}, err
 }
 
@@ -207,14 +207,14 @@ func (c *compilation) store(ctx context.Context, f *fused, t *target.Target) (*s
 	pc.Quantisation = c.formats
 	if c.opt.Trace {
 		s.origin = originOf(s.graph)
-		pc.Provenance = s.origin.Was
+		pc.Provenance = s.origin.Provenance
 	}
 	return s, passes.Run(&pc, s.graph, c.stages.store, c.observe)
 }
 
 // calibrate chooses formats.
 func (c *compilation) calibrate(ctx context.Context, f *fused, pc passes.Context) error {
-	c.search = &calibration{yardstick: c.data, program: *c.Program, graph: f.graph, context: pc, rest: c.stages.store, chosen: c.opt.chosen}
+	c.search = &calibration{accuracyEvaluator: c.data, program: *c.Program, graph: f.graph, context: pc, rest: c.stages.store, chosen: c.opt.chosen}
 	choice, err := c.search.choose(ctx, &c.opt)
 	if err != nil {
 		return err
@@ -225,14 +225,14 @@ func (c *compilation) calibrate(ctx context.Context, f *fused, pc passes.Context
 
 // originOf is the origin of a variant whose graph is to be stored.
 func originOf(g *ir.Graph) *Origin {
-	o := &Origin{Graph: g, Exact: g.Clone(), Was: map[string]string{}}
+	o := &Origin{Graph: g, Exact: g.Clone(), Provenance: map[string]string{}}
 	for _, n := range g.Nodes {
 		for _, v := range n.Outputs {
-			o.Was[v.Name] = v.Name
+			o.Provenance[v.Name] = v.Name
 		}
 	}
 	for _, v := range g.Inputs {
-		o.Was[v.Name] = v.Name
+		o.Provenance[v.Name] = v.Name
 	}
 	return o
 }

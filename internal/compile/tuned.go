@@ -20,7 +20,7 @@ import (
 type Tune func(ctx context.Context, model string, e codegen.Entry, t *target.Target, m *console.Meter, program func(v runtime.Variant, weights []byte) *runtime.Program) error
 
 // choose takes the entry's schedules from Options.Tuning, after a search if one was asked for.
-func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target) (*tunefile.Choices, error) {
+func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target) (*tunefile.Schedules, error) {
 	if r.opt.Tune != nil {
 		if err := r.opt.Tune(ctx, r.Program.Model+" "+r.Program.Precision, *e, t, r.opt.meter, r.runnable(*e)); err != nil {
 			return nil, err
@@ -47,7 +47,7 @@ func (r *Result) runnable(e codegen.Entry) func(v runtime.Variant, weights []byt
 }
 
 // applied says which entries matched nothing, and of a schedule that cannot be where it comes from.
-func (r *Result) applied(c *tunefile.Choices, err error) error {
+func (r *Result) applied(c *tunefile.Schedules, err error) error {
 	if c == nil {
 		return err
 	}

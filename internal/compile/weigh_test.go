@@ -11,7 +11,7 @@ import (
 func TestLayers_NameEveryTower(t *testing.T) {
 	r := forced(t, "vision", "fp8", "sm_121")
 	layers := map[string]int{}
-	for i, w := range r.Weigh(r, r.Accuracy.Layers) {
+	for i, w := range r.LayerWeights(r, r.Accuracy.Layers) {
 		require.NotEmpty(t, w.Nodes, r.Accuracy.Layers[i].Name)
 		for _, name := range w.Nodes {
 			require.NotContains(t, layers, name)

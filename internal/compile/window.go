@@ -82,9 +82,9 @@ const widest = 16
 const rowsAtOnce = 8
 
 // evaluate evaluates a region that is windows.
-func (r *nativeRegion) evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, room *calibrate.Room) (outs [][]*ir.Tensor, err error) {
+func (r *nativeRegion) evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, pool *calibrate.BufferPool) (outs [][]*ir.Tensor, err error) {
 	for range in {
-		outs = append(outs, []*ir.Tensor{room.Tensor(n.Outputs[0].Type)})
+		outs = append(outs, []*ir.Tensor{pool.Tensor(n.Outputs[0].Type)})
 	}
 	members, apart := len(r.windows), 0
 	if n.Region.Operands[r.from].Batched {

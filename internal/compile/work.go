@@ -9,17 +9,17 @@ import (
 // How long work takes, in units of package progress.
 
 // multiplied is the file on some inputs, at a cost for each multiplication.
-func (y *yardstick) multiplied(inputs int, each float64) float64 {
+func (y *accuracyEvaluator) multiplied(inputs int, each float64) float64 {
 	return float64(float64(inputs) * float64(multiplications(y.source)) * each)
 }
 
 // running is the compilation of a candidate, and its runs.
-func (y *yardstick) running() float64 {
+func (y *accuracyEvaluator) running() float64 {
 	return compiling(y.source) + y.multiplied(len(y.all()), console.CostRun)
 }
 
 // referring is the reference that programs are compared with, and the means that are measured beside it.
-func (y *yardstick) referring() float64 {
+func (y *accuracyEvaluator) referring() float64 {
 	count := len(y.all())
 	if y.precise() {
 		return y.multiplied(count, console.CostEvaluate)

@@ -126,7 +126,7 @@ type Work struct {
 	L2Read, L2Written                    float64    // bytes
 	DRAMBytes                            float64
 	Back                                 float64 // of DRAMBytes: written, and leaves L2 when others take its place, for which nothing waits
-	Ahead                                float64 // of DRAMBytes: what a dependent launch can fetch before the launch in front ends
+	EarlyBytes                           float64 // of DRAMBytes: what a dependent launch can fetch before the launch in front ends
 
 	Fetches    float64 // bytes that its prefetches ask DRAM for, beside DRAMBytes
 	Awaits     float64 // bytes of the prefetches of launch After that must have come before it can end
@@ -141,7 +141,7 @@ type Work struct {
 	Atomics  float64 // of a block
 	Barriers float64 // of a block
 
-	Alone float64 // bytes that one block reads from L2 when the others have ended, beyond its share; Estimate does not know of it
+	SerialTail float64 // bytes that one block reads from L2 when the others have ended, beyond its share; Estimate does not know of it
 }
 
 // Time is an estimated time and what it is made of, in microseconds.
@@ -158,7 +158,7 @@ type Time struct {
 	Waves   int     `json:"waves"`
 
 	back            float64 // of DRAM, for what is written
-	ahead, near     float64 // fetched before the launch in front ends, and the rest then
+	early, near     float64 // fetched before the launch in front ends, and the rest then
 	fetches, awaits float64 // what DRAM takes for its prefetches, and for those of launch after that it needs
 	after           int
 }
@@ -202,19 +202,21 @@ func (m *Machine) Estimate(w *Work) Time {
 	inside := max(busy+wait, float64(float64(t.Waves)*(wait+max(busy/float64(mine), float64(trip*w.Streamed)))))
 	t.Latency = inside - busy
 	t.back = w.Back / (m.MemoryGBps * 1e3)
-	t.ahead = min(w.Ahead, loaded) / (m.MemoryGBps * 1e3)
+	t.early = min(w.EarlyBytes, loaded) / (m.MemoryGBps * 1e3)
 	perUS := float64(m.MemoryGBps*1e3) * m.PrefetchRate // bytes of prefetches
 	t.fetches, t.awaits = float64(m.PrefetchKept*w.Fetches)/perUS, float64(m.PrefetchKept*w.Awaits)/perUS
 	t.after = w.After
 	device := m.both(inside, t.L2)
-	t.US, t.near = t.Gap+m.both(device, t.DRAM), t.Gap+m.both(device, t.DRAM-t.ahead)
+	t.US, t.near = t.Gap+m.both(device, t.DRAM), t.Gap+m.both(device, t.DRAM-t.early)
 	t.bound()
 	return t
 }
 
-// Alone is the time in which one multiprocessor reads what the last block of a launch reads by itself: the sums of all that share its tile.
+// SerialTail is the time in which one multiprocessor reads what the last block of a launch reads by itself: the sums of all that share its tile.
 // A launch's time, which has averages over blocks, lacks it.
-func (m *Machine) Alone(w *Work) float64 { return w.Alone / (m.L2BytesClock * m.ClockGHz * 1e3) }
+func (m *Machine) SerialTail(w *Work) float64 {
+	return w.SerialTail / (m.L2BytesClock * m.ClockGHz * 1e3)
+}
 
 // Launch is the time from the end of a launch to the beginning of one behind it, by programmatic dependent launch or
 // by a full edge of the graph.
@@ -272,8 +274,8 @@ func Ends(launches []Time, dependent []bool) []float64 {
 	for i, t := range launches {
 		end, own := done+t.US, t.DRAM-t.back
 		if dependent[i] {
-			free = max(free, begun) + t.ahead
-			end, own = min(end, max(done+t.near, free)), own-t.ahead
+			free = max(free, begun) + t.early
+			end, own = min(end, max(done+t.near, free)), own-t.early
 		}
 		if own > 0 {
 			free = max(free, done) + own

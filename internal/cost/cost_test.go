@@ -105,46 +105,46 @@ func TestL2_ModelKeepsRecentSectors(t *testing.T) {
 	require.Equal(t, 0.75, m.Left(18<<20))
 }
 
-// TestDependentLaunchesFetchAhead: bytes of a launch hide behind the launch in front, as far as that one leaves room.
-func TestDependentLaunchesFetchAhead(t *testing.T) {
+// TestSequence_DependentLaunchesFetchEarly: bytes of a launch hide behind the launch in front, as far as that one leaves room.
+func TestSequence_DependentLaunchesFetchEarly(t *testing.T) {
 	m := Of(target.Default())
 	computes := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, Products: []Products{{"f16", 1e9}}})
-	fetches := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30, Ahead: 218e3 * 30}) // 30 µs
+	fetches := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30, EarlyBytes: 218e3 * 30}) // 30 µs
 	plain := []bool{false, false, false, false}
-	chain := []bool{false, true, true, true}
+	dependent := []bool{false, true, true, true}
 	require.InEpsilon(t, computes.US+fetches.US, Sequence([]Time{computes, fetches}, plain), 1e-9)
-	require.InEpsilon(t, 30, Sequence([]Time{computes, fetches}, chain), 1e-9, "fetched from the first launch's begin on")
+	require.InEpsilon(t, 30, Sequence([]Time{computes, fetches}, dependent), 1e-9, "fetched from the first launch's begin on")
 	all := []Time{computes, fetches, fetches, computes}
-	require.InEpsilon(t, 60+computes.US, Sequence(all, chain), 1e-9, "all bytes, and what comes behind the last")
-	require.InEpsilon(t, 4*computes.US, Sequence([]Time{computes, computes, computes, computes}, chain), 1e-9)
+	require.InEpsilon(t, 60+computes.US, Sequence(all, dependent), 1e-9, "all bytes, and what comes behind the last")
+	require.InEpsilon(t, 4*computes.US, Sequence([]Time{computes, computes, computes, computes}, dependent), 1e-9)
 
 	// What is no constant waits for the launch in front; a third of it that is hides behind that.
 	waits := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30})
-	require.InEpsilon(t, computes.US+waits.US, Sequence([]Time{computes, waits}, chain), 1e-9)
-	third := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30, Ahead: 218e3 * 10})
-	require.InEpsilon(t, computes.US+third.US-10, Sequence([]Time{computes, third}, chain), 1e-9)
+	require.InEpsilon(t, computes.US+waits.US, Sequence([]Time{computes, waits}, dependent), 1e-9)
+	third := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30, EarlyBytes: 218e3 * 10})
+	require.InEpsilon(t, computes.US+third.US-10, Sequence([]Time{computes, third}, dependent), 1e-9)
 }
 
 // TestPrefetchesBeginWithTheLaunchThatAsks: bytes come while launches compute, behind what they load themselves; their reader waits for its part.
 func TestPrefetchesBeginWithTheLaunchThatAsks(t *testing.T) {
 	m := Of(target.Default())
 	const us = 218e3 // bytes that DRAM delivers
-	chain := []bool{false, true, true}
+	dependent := []bool{false, true, true}
 	work := func(w Work) Time {
 		w.Blocks, w.Warps, w.Resident, w.Products = m.SMs, 8, 1, []Products{{"f16", 1e9}}
 		return m.Estimate(&w)
 	}
 	plain, asks := work(Work{}), work(Work{Fetches: 100 * us})
 	require.Equal(t, plain.US, asks.US, "asking takes no time")
-	require.InEpsilon(t, 3*plain.US, Sequence([]Time{asks, plain, plain}, chain), 1e-9, "nobody waits")
-	require.InEpsilon(t, 100, Sequence([]Time{asks, plain, work(Work{After: 0, Awaits: 100 * us})}, chain), 1e-9)
-	require.InEpsilon(t, 2*plain.US, Sequence([]Time{asks, work(Work{After: 0, Awaits: plain.US * us})}, chain), 1e-9, "the part that it reads has come")
-	require.InEpsilon(t, plain.US+100, Sequence([]Time{plain, asks, work(Work{After: 1, Awaits: 100 * us})}, chain), 1e-9)
+	require.InEpsilon(t, 3*plain.US, Sequence([]Time{asks, plain, plain}, dependent), 1e-9, "nobody waits")
+	require.InEpsilon(t, 100, Sequence([]Time{asks, plain, work(Work{After: 0, Awaits: 100 * us})}, dependent), 1e-9)
+	require.InEpsilon(t, 2*plain.US, Sequence([]Time{asks, work(Work{After: 0, Awaits: plain.US * us})}, dependent), 1e-9, "the part that it reads has come")
+	require.InEpsilon(t, plain.US+100, Sequence([]Time{plain, asks, work(Work{After: 1, Awaits: 100 * us})}, dependent), 1e-9)
 	// A launch's own loads wait for what was asked for before, and what it asks for waits for them.
 	loads := work(Work{DRAMBytes: 10 * us})
-	require.InEpsilon(t, 110, Sequence([]Time{asks, loads, plain}, chain)-plain.US, 1e-9)
+	require.InEpsilon(t, 110, Sequence([]Time{asks, loads, plain}, dependent)-plain.US, 1e-9)
 	both := work(Work{DRAMBytes: 10 * us, Fetches: 100 * us})
-	require.InEpsilon(t, 110, Sequence([]Time{both, work(Work{After: 0, Awaits: 100 * us})}, chain), 1e-9)
+	require.InEpsilon(t, 110, Sequence([]Time{both, work(Work{After: 0, Awaits: 100 * us})}, dependent), 1e-9)
 }
 
 // TestPrefetches_SlowOrDropped: prefetches at half of DRAM's rate arrive in twice the time; what is dropped takes its
@@ -191,7 +191,7 @@ func TestFewBlocks_IssueMoreSlowly(t *testing.T) {
 func TestNothingWaitsForWhatIsWrittenBack(t *testing.T) {
 	m := Of(target.Default())
 	const us = 218e3 // bytes that DRAM delivers
-	chain := []bool{false, true, true}
+	dependent := []bool{false, true, true}
 	work := func(w Work) Time {
 		w.Blocks, w.Warps, w.Resident, w.Loads = m.SMs, 8, 1, 1
 		return m.Estimate(&w)
@@ -199,11 +199,11 @@ func TestNothingWaitsForWhatIsWrittenBack(t *testing.T) {
 	plain, asks, back := work(Work{}), work(Work{Fetches: 100 * us}), work(Work{DRAMBytes: us / 100, Back: us / 100})
 	require.Equal(t, plain.Latency, back.Latency)
 	require.InEpsilon(t, plain.Latency+m.MemoryLatencyUS-m.CacheLatencyUS, work(Work{DRAMBytes: us / 100}).Latency, 1e-9)
-	require.InDelta(t, 3*plain.US, Sequence([]Time{asks, back, plain}, chain), 0.01)
-	require.InDelta(t, 100, Sequence([]Time{asks, work(Work{DRAMBytes: us / 100}), plain}, chain)-plain.US, 0.02)
+	require.InDelta(t, 3*plain.US, Sequence([]Time{asks, back, plain}, dependent), 0.01)
+	require.InDelta(t, 100, Sequence([]Time{asks, work(Work{DRAMBytes: us / 100}), plain}, dependent)-plain.US, 0.02)
 	most := work(Work{DRAMBytes: 20 * us, Back: 20 * us})
 	require.Less(t, 20.0, most.US, "a launch that writes more than DRAM takes meanwhile")
-	require.InDelta(t, most.US+10, Sequence([]Time{most, work(Work{DRAMBytes: 10 * us})}, chain), 2)
+	require.InDelta(t, most.US+10, Sequence([]Time{most, work(Work{DRAMBytes: 10 * us})}, dependent), 2)
 }
 
 // TestCodeCountsLoops counts a kernel with a loop of 10 rounds, in 3 blocks of 2 warps.

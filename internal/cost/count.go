@@ -40,12 +40,12 @@ func (w *Work) Count(in *ptx.Instr, warps float64) {
 	case ptx.CopyAsync:
 		w.Memory += warps
 	case ptx.WaitCopies:
-		var ahead ptx.Imm
+		var early ptx.Imm
 		if len(d.Args) > 0 {
-			ahead, _ = in.Operands[0].(ptx.Imm)
+			early, _ = in.Operands[0].(ptx.Imm)
 		}
-		if ahead > 0 { // copies that started before these stay under way
-			w.Streamed += of / float64(ahead+1)
+		if early > 0 { // copies that started before these stay under way
+			w.Streamed += of / float64(early+1)
 		} else {
 			w.Trips += of
 		}

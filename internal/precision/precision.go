@@ -41,12 +41,12 @@ type Layer struct {
 type Operand struct {
 	*minifloat.Format
 	Blocks bool // neighbours share another scale
-	Twice  bool // what is multiplied is the sum of the nearest number and the one nearest to what that leaves: two products; 16 bits store it
+	HiLo   bool // what is multiplied is the sum of the nearest number and the one nearest to what that leaves: two products; 16 bits store it
 }
 
 var (
 	f16, e4m3  = Operand{Format: minifloat.Float16}, Operand{Format: minifloat.E4M3FN}
-	e4m3Twice  = Operand{Format: minifloat.E4M3FN, Twice: true}
+	e4m3Twice  = Operand{Format: minifloat.E4M3FN, HiLo: true}
 	e3m2, e2m1 = Operand{Format: minifloat.E3M2}, Operand{Format: minifloat.E2M1, Blocks: true}
 )
 
@@ -68,7 +68,7 @@ var (
 // Value is the value that stands for x, of a number that can be rounded alone.
 func (o Operand) Value(x float64) float64 {
 	y := o.Saturated(x)
-	if o.Twice {
+	if o.HiLo {
 		y += o.Saturated(x - y)
 	}
 	return y
@@ -80,7 +80,7 @@ func (o Operand) Narrow() bool { return o.Bits() < 16 }
 // Split is the format with the same activations whose weights are two numbers of the same type; false if there is none.
 func (l Layer) Split() (Layer, bool) {
 	layers := Layers()
-	l.Weights.Twice = true
+	l.Weights.HiLo = true
 	at := slices.IndexFunc(layers, func(m Layer) bool { return m.Weights == l.Weights && m.Activations == l.Activations })
 	if at < 0 {
 		return Layer{}, false
@@ -100,7 +100,7 @@ type Precision struct {
 	Since        int     // compute capability ×10 of the first tensor cores that have it
 	Experimental bool    // choosing it prints a warning
 	Between      string  // element type of values between regions; "": the file's, and no pass changes rounding
-	Ladder       []Layer // formats that a calibration chooses from, narrowest first; nil: nothing to calibrate
+	Candidates   []Layer // formats that a calibration chooses from, narrowest first; nil: nothing to calibrate
 	Multiplies   string  // element type that a target should have an mma for
 	Stored       string  // warning for a target without one, which only stores the type
 
@@ -127,12 +127,12 @@ var table = []*Precision{
 	{Name: FP16, Since: 70, Between: "f16", MinCosine: 0.9999, RelL2: 1e-2},
 	{Name: BF16, Since: 80, Between: "bf16", MinCosine: 0.999, RelL2: 5e-2},
 	{Name: FP8, Since: 90, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
-		Ladder: []Layer{fp8, fp8Split, fp8Twice, fp8Both, fp8Weights, Half}, Multiplies: "e4m3",
+		Candidates: []Layer{fp8, fp8Split, fp8Twice, fp8Both, fp8Weights, Half}, Multiplies: "e4m3",
 		Stored: "has no mma on 8-bit floats: it stores numbers in fp8 and multiplies them in fp16; --precision fp16 may be faster"},
 	{Name: FP6, Since: 100, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
-		Ladder: []Layer{fp6Weights, fp8, fp8Weights, Half}},
+		Candidates: []Layer{fp6Weights, fp8, fp8Weights, Half}},
 	{Name: NVFP4, Alias: "fp4", Since: 100, Experimental: true, Between: "f16", MinCosine: 0.9999, RelL2: 2e-2,
-		Ladder: []Layer{nvfp4, nvfp4Weights, fp8, fp8Weights, Half}, Multiplies: "e2m1",
+		Candidates: []Layer{nvfp4, nvfp4Weights, fp8, fp8Weights, Half}, Multiplies: "e2m1",
 		Stored: "has no block-scaled mma: it stores weights in nvfp4 and multiplies them in fp16"},
 }
 
@@ -140,7 +140,7 @@ var table = []*Precision{
 func Layers() []Layer {
 	var out []Layer
 	for _, p := range table {
-		for _, l := range p.Ladder {
+		for _, l := range p.Candidates {
 			if !slices.Contains(out, l) {
 				out = append(out, l)
 			}
@@ -207,7 +207,7 @@ func join(names []string, word string) string {
 }
 
 // Calibrates reports whether layers have formats to choose from.
-func (p *Precision) Calibrates() bool { return len(p.Ladder) > 0 }
+func (p *Precision) Calibrates() bool { return len(p.Candidates) > 0 }
 
 // Calibrates reports whether the named precision calibrates; false for an unknown name.
 func Calibrates(name string) bool {

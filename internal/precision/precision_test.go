@@ -32,18 +32,18 @@ func TestLaddersEndAtHalf(t *testing.T) {
 		if !p.Calibrates() {
 			continue
 		}
-		require.Equal(t, Half, p.Ladder[len(p.Ladder)-1], p.Name)
-		for _, l := range p.Ladder {
+		require.Equal(t, Half, p.Candidates[len(p.Candidates)-1], p.Name)
+		for _, l := range p.Candidates {
 			require.Contains(t, Layers(), l, p.Name)
 		}
 	}
 	require.Contains(t, Layers(), fp8Weights)
 	for _, l := range Layers() {
 		if split, ok := l.Split(); ok {
-			require.True(t, split.Weights.Twice, l.Name)
+			require.True(t, split.Weights.HiLo, l.Name)
 			require.Equal(t, l.Activations, split.Activations, l.Name)
 		}
-		if l.Weights.Twice { // with 16-bit activations they would be 16-bit weights
+		if l.Weights.HiLo { // with 16-bit activations they would be 16-bit weights
 			continue
 		}
 		w := l.WeightsOnly()

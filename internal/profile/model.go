@@ -78,7 +78,7 @@ func (l *Launch) served(dram missing) *cost.Work {
 	w, constants := *l.Work, float64(dram.constants*l.touched.constants)
 	w.Back = float64(dram.writes * l.touched.writes)
 	w.DRAMBytes = constants + float64(dram.reads*l.touched.reads) + w.Back
-	w.Ahead = min(constants, l.room)
+	w.EarlyBytes = min(constants, l.room)
 	w.Fetches, w.After, w.Awaits, w.Prefetched = dram.fetches, dram.awaits.launch-1, dram.awaits.bytes, dram.prefetched
 	w.Plain = !l.dependent
 	return &w

@@ -93,7 +93,7 @@ type Report struct {
 	Reference   *compile.Reference     `json:"reference,omitempty"`   // what Slices and Sets are against
 	Others      []compile.Measured     `json:"other_targets,omitempty"`
 	Calibration *Calibration           `json:"calibration,omitempty"`
-	Kept        *compile.Kept          `json:"kept_fp16,omitempty"` // what was asked for is no faster, or no layer is
+	Kept        *compile.FP16Fallback  `json:"kept_fp16,omitempty"` // what was asked for is no faster, or no layer is
 	Predicted   []Prediction           `json:"predicted,omitempty"` // this program, and the same file in fp16
 }
 
@@ -185,7 +185,7 @@ func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
 		for _, s := range a.Sets {
 			r.Calibration.Inputs += s.Inputs
 		}
-		if r.Kept = a.Kept; len(a.Layers) > 0 {
+		if r.Kept = a.Fallback; len(a.Layers) > 0 {
 			layers = a.Layers
 		}
 	}
@@ -211,7 +211,7 @@ func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
 		return err
 	}
 	r.Predicted = append(r.Predicted, predicted(c.Program, &c.Program.Variants[0], now))
-	for i, w := range c.Weigh(half, layers) {
+	for i, w := range c.LayerWeights(half, layers) {
 		r.Layers = append(r.Layers, Layer{layers[i], w, now.Launches[w.Launch].Time.US})
 	}
 	return nil

@@ -37,7 +37,7 @@ func sample() *report.Report {
 		},
 		Others: []compile.Measured{{Target: "sm_90", Sets: []calibrate.SetQuality{
 			{Name: compile.ValidationSet, Inputs: 4, Slices: []calibrate.Quality{{Name: "y", Cosine: .9, Elements: 10}}}}}},
-		Reference:   &compile.Reference{Inputs: 20, Float64: 2, Apart: 4e-7, Where: "y.part"},
+		Reference:   &compile.Reference{Inputs: 20, Float64: 2, FP32RelL2: 4e-7, Where: "y.part"},
 		Calibration: &report.Calibration{Inputs: 16, MinCosine: .999},
 		Predicted: []report.Prediction{
 			{Program: report.Program{Precision: "fp16", Launches: 3, WeightsBytes: 2e6}, Device: "gb10", US: 10, ColdUS: 20, Range: cost.Figure{Low: 8.4, Middle: 10, High: 13}, ColdRange: cost.Figure{Low: 16, Middle: 20, High: 27}},

@@ -250,7 +250,7 @@ func (r *Report) accuracy(w io.Writer) {
 		fmt.Fprintf(w, "  expected on other inputs: %.6f (%s)\n", *v.Expected, v.ExpectedOf)
 	}
 	if c := r.Reference; c != nil && c.Float64 < c.Inputs {
-		fmt.Fprintf(w, "  against the file in fp32, which is within %.1g of float64 (relative L2, %s)\n", c.Apart, c.Where)
+		fmt.Fprintf(w, "  against the file in fp32, which is within %.1g of float64 (relative L2, %s)\n", c.FP32RelL2, c.Where)
 	}
 }
 

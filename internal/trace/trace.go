@@ -105,7 +105,7 @@ func New(ctx context.Context, p *runtime.Program, v *runtime.Variant, r *compile
 	wanted := map[string]bool{}
 	for _, n := range t.origin.Graph.Nodes {
 		for _, v := range n.Outputs {
-			wanted[t.origin.Was[v.Name]] = !n.IsFamily(ir.FamilyView)
+			wanted[t.origin.Provenance[v.Name]] = !n.IsFamily(ir.FamilyView)
 		}
 	}
 	var err error
@@ -289,7 +289,7 @@ func (c *comparison) rows(n *ir.Node, had, got map[*ir.Value]*ir.Array) ([]Row, 
 			r.Bad = r.Bad || verdicts[at].Bad
 			at++
 		}
-		exact := c.exact[c.origin.Was[v.Name]]
+		exact := c.exact[c.origin.Provenance[v.Name]]
 		if exact == nil {
 			return nil, fmt.Errorf("value %q has no exact counterpart: this is a bug in tracing, please report it", v.Name)
 		}
@@ -472,7 +472,7 @@ func (c *comparison) fedTo(n *ir.Node, had, between map[*ir.Value]*ir.Array) ([]
 			}
 		}
 	}
-	was := c.origin.Was
+	was := c.origin.Provenance
 	if len(n.Inputs) == 1 && was[n.Inputs[0].Name] == was[n.Outputs[0].Name] { // a copy in another type
 		return values, nil
 	}

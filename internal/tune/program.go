@@ -35,7 +35,7 @@ func estimate(w *cost.Work, t *target.Target) float64 {
 // whole is a program in the making: choices, its launch list, and the predicted time of that.
 type whole struct {
 	choices  fixed
-	ahead    tunefile.Ahead
+	prefetch tunefile.Prefetch
 	plan     *codegen.Schedules
 	variant  *runtime.Variant
 	us, cold float64
@@ -75,14 +75,14 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 			k.best = []string{x.Schedule}
 		}
 	}
-	base, err := j.make(ctx, usual, tunefile.Ahead{}, plan)
+	base, err := j.make(ctx, usual, tunefile.Prefetch{}, plan)
 	if err != nil {
 		return nil, err
 	}
 	if base.failed != "" {
 		return nil, fmt.Errorf("the program with its default schedules does not run on the device: %s", base.failed)
 	}
-	now, err := j.make(ctx, best, tunefile.Ahead{}, plan)
+	now, err := j.make(ctx, best, tunefile.Prefetch{}, plan)
 	if err != nil {
 		return nil, err
 	}
@@ -118,29 +118,29 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 		}
 	}
 	out := &tunefile.Program{Kernels: now.choices, US: nanoseconds(now.us), ColdUS: nanoseconds(now.cold), DefaultUS: nanoseconds(base.us), DefaultColdUS: nanoseconds(base.cold), Evaluations: j.tried}
-	if now.ahead != (tunefile.Ahead{}) {
-		out.Ahead = &now.ahead
+	if now.prefetch != (tunefile.Prefetch{}) {
+		out.Ahead = &now.prefetch
 	}
 	return out, nil
 }
 
 // aheads are the ways in which weights may come ahead, beside the default.
-func aheads(t *target.Target) (out []tunefile.Ahead) {
+func aheads(t *target.Target) (out []tunefile.Prefetch) {
 	if !t.DependentLaunch {
 		return nil
 	}
-	out = append(out, tunefile.Ahead{Off: true}, tunefile.Ahead{NoHints: true})
+	out = append(out, tunefile.Prefetch{Off: true}, tunefile.Prefetch{NoHints: true})
 	for _, mb := range []int{1, 2, 4, 8, 12, 16} {
-		out = append(out, tunefile.Ahead{Window: mb << 20})
+		out = append(out, tunefile.Prefetch{Window: mb << 20})
 	}
 	for _, us := range []float64{1, 2, 8, 16} {
-		out = append(out, tunefile.Ahead{BacklogUS: us})
+		out = append(out, tunefile.Prefetch{BacklogUS: us})
 	}
 	return out
 }
 
 // make generates the program and predicts it. A plan has the same launches, whatever schedules they have; nil: it is made.
-func (j *judge) make(ctx context.Context, choices fixed, a tunefile.Ahead, plan *codegen.Schedules) (*whole, error) {
+func (j *judge) make(ctx context.Context, choices fixed, a tunefile.Prefetch, plan *codegen.Schedules) (*whole, error) {
 	e := j.entry
 	e.Schedules, e.Prefetch = choices, codegen.Prefetch{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
 	if plan == nil {
@@ -157,7 +157,7 @@ func (j *judge) make(ctx context.Context, choices fixed, a tunefile.Ahead, plan 
 	if err != nil {
 		return nil, err
 	}
-	w := &whole{choices: maps.Clone(choices), ahead: a, plan: plan, variant: &r.Variant}
+	w := &whole{choices: maps.Clone(choices), prefetch: a, plan: plan, variant: &r.Variant}
 	if j.MeasureProgram == nil {
 		w.us, w.cold, err = j.predict(w, choices)
 		return w, err
@@ -244,7 +244,7 @@ func (j *judge) swap(ctx context.Context, now *whole, tasks []*task) (*whole, er
 	if !found || j.MeasureProgram != nil {
 		return best, nil
 	}
-	return j.make(ctx, best.choices, now.ahead, now.plan) // predicted without the launch list of before
+	return j.make(ctx, best.choices, now.prefetch, now.plan) // predicted without the launch list of before
 }
 
 // exchanged is a program with another schedule of one kernel: measured, or predicted with the launch list as it is.
@@ -252,7 +252,7 @@ func (j *judge) exchanged(ctx context.Context, now *whole, signature, schedule s
 	choices := maps.Clone(now.choices)
 	choices[signature] = schedule
 	if j.MeasureProgram != nil {
-		return j.make(ctx, choices, now.ahead, now.plan)
+		return j.make(ctx, choices, now.prefetch, now.plan)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -275,7 +275,7 @@ func (j *judge) split(ctx context.Context, now *whole, tasks []*task) (*whole, e
 		}
 		choices := maps.Clone(now.choices)
 		choices[k.signature] = kernel.Unfused
-		next, err := j.make(ctx, choices, now.ahead, nil)
+		next, err := j.make(ctx, choices, now.prefetch, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -27,17 +27,17 @@ type search struct {
 	ranked []int           // plans by their estimate
 	seen   map[int]float64 // costs of plans; of bad ones infinite
 	tried  int
-	beside map[string][]int // plans on a line along a coordinate, in its order
+	lines  map[string][]int // plans on a line along a coordinate, in its order
 }
 
 // run returns the plans that were evaluated, the best first.
 func (s *search) run() ([]int, error) {
-	s.seen, s.beside = map[int]float64{}, map[string][]int{}
+	s.seen, s.lines = map[int]float64{}, map[string][]int{}
 	for i := range s.space.Candidates {
 		s.ranked = append(s.ranked, i)
 		for d := range s.space.Candidates[i].At {
 			k := s.line(i, d)
-			s.beside[k] = append(s.beside[k], i)
+			s.lines[k] = append(s.lines[k], i)
 		}
 	}
 	slices.SortStableFunc(s.ranked, func(a, b int) int { return cmp.Compare(s.space.Candidates[a].US, s.space.Candidates[b].US) })
@@ -127,7 +127,7 @@ func (s *search) neighbours(i int) (out []int) {
 	at := s.space.Candidates[i].At
 	for d := range at {
 		before, behind := -1, -1
-		for _, j := range s.beside[s.line(i, d)] {
+		for _, j := range s.lines[s.line(i, d)] {
 			switch x := s.space.Candidates[j].At[d]; {
 			case x < at[d] && (before < 0 || x > s.space.Candidates[before].At[d]):
 				before = j

@@ -259,7 +259,7 @@ func TestPartsOfAChainCanBeApart(t *testing.T) {
 	require.Positive(t, chains)
 	u.Table.Programs = nil
 	got := compiled(t, "vision", compile.Options{Tuning: u.Table})
-	want := compiled(t, "vision", compile.Options{Apart: names})
+	want := compiled(t, "vision", compile.Options{Unfused: names})
 	require.Len(t, got.Program.Variants[0].Entries[0].Launches, len(usual.Program.Variants[0].Entries[0].Launches)+len(names))
 	require.Equal(t, want.Program.Variants[0].PTX, got.Program.Variants[0].PTX)
 }

@@ -122,7 +122,7 @@ func (s *step) output(name string, v *ir.Value) {
 // keep makes an output the value that an input has in the next row.
 func (s *step) keep(input, output string, next *ir.Value) {
 	s.output(output, next)
-	s.entry.Kept = append(s.entry.Kept, codegen.StateBinding{Input: input, Output: output})
+	s.entry.States = append(s.entry.States, codegen.StateBinding{Input: input, Output: output})
 }
 
 // push drops the oldest row of a history [N, 20, …] and appends one.

@@ -209,7 +209,7 @@ func (f *flags) prepare(ctx context.Context, place func() error, tell func(conso
 		return nil, err
 	}
 	w.opt = compile.Options{Precision: precision, Targets: f.Target, Passes: f.Passes, Progress: tell, Warn: warn,
-		Calibrate: f.Calibrate, Findings: f.Findings, Validate: f.Validate, Keep: f.Keep, Smaller: f.Prefer == "size", MinCosine: compile.Budget(precision, f.MinCosine)}
+		Calibrate: f.Calibrate, CalibrationCache: f.Findings, Validate: f.Validate, Keep: f.Keep, Smaller: f.Prefer == "size", MinCosine: compile.Budget(precision, f.MinCosine)}
 	if f.Machine != "" {
 		if w.opt.Machine, err = cost.ReadFile(f.Machine); err != nil {
 			return nil, err

@@ -109,7 +109,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 	tell, clear := cli.Progress(stderr, false)
 	defer clear()
 	opt := compile.Options{Precision: name, Targets: []string{cmp.Or(f.Target, target.Default().Name)}, MinCosine: compile.Budget(name, nil),
-		Calibrate: f.Calibrate, Validate: f.Validate, Findings: f.Findings, Trace: len(f.Trace) > 0, Progress: tell,
+		Calibrate: f.Calibrate, Validate: f.Validate, CalibrationCache: f.Findings, Trace: len(f.Trace) > 0, Progress: tell,
 		Warn: func(text string) {
 			clear()
 			fmt.Fprintln(stderr, "warning:", text)

@@ -166,7 +166,7 @@ func (f *flags) again(p *runtime.Program, m *onnx.Model) (opt compile.Options, e
 		return opt, err
 	}
 	opt = compile.Options{Precision: p.Precision, Trace: true, Passes: given.Passes, Keep: given.Keep, Smaller: given.Prefer == "size",
-		Calibrate: f.Calibrate, Validate: f.Validate, Findings: f.Findings}
+		Calibrate: f.Calibrate, Validate: f.Validate, CalibrationCache: f.Findings}
 	for _, v := range p.Variants {
 		opt.Targets = append(opt.Targets, v.Target)
 	}

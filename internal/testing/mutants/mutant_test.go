@@ -67,7 +67,7 @@ func load(t testing.TB, name, precision string) *model {
 	if chainless {
 		for _, n := range r.Graph.Nodes {
 			for _, part := range n.Parts() {
-				opt.Apart = append(opt.Apart, part.Name)
+				opt.Unfused = append(opt.Unfused, part.Name)
 			}
 		}
 		r, err = compile.Compile(t.Context(), m, opt)

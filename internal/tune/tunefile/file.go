@@ -52,7 +52,7 @@ type Program struct {
 	Name          string            `json:"program"` // its signature
 	Model         string            `json:"model"`   // of which it was found, for people
 	Kernels       map[string]string `json:"kernels"` // schedules by signature
-	Ahead         *Ahead            `json:"ahead,omitempty"`
+	Ahead         *Prefetch         `json:"ahead,omitempty"`
 	US            float64           `json:"us"`
 	ColdUS        float64           `json:"cold_us"` // behind another program; 0: not measured
 	DefaultUS     float64           `json:"default_us"`
@@ -60,8 +60,8 @@ type Program struct {
 	Evaluations   int               `json:"evaluations"`
 }
 
-// Ahead says how weights of later launches come into L2, as codegen.Ahead does.
-type Ahead struct {
+// Prefetch says how weights of later launches come into L2, as codegen.Ahead does.
+type Prefetch struct {
 	Off       bool    `json:"off,omitempty"`
 	NoHints   bool    `json:"no_hints,omitempty"`
 	Window    int     `json:"window_bytes,omitempty"`
@@ -69,7 +69,7 @@ type Ahead struct {
 }
 
 // String says it for people.
-func (a Ahead) String() string {
+func (a Prefetch) String() string {
 	switch {
 	case a.Off:
 		return "weights do not come ahead"
@@ -234,7 +234,7 @@ func (f *File) Merge(other *File, names [2]string) (conflicts []string, err erro
 		switch mine := f.Program(p.Name); {
 		case mine == nil:
 			f.Programs = append(f.Programs, p)
-		case (!maps.Equal(mine.Kernels, p.Kernels) || *cmp.Or(mine.Ahead, &Ahead{}) != *cmp.Or(p.Ahead, &Ahead{})) &&
+		case (!maps.Equal(mine.Kernels, p.Kernels) || *cmp.Or(mine.Ahead, &Prefetch{}) != *cmp.Or(p.Ahead, &Prefetch{})) &&
 			faster(fmt.Sprintf("program %q", p.Name), mine.US+mine.ColdUS, p.US+p.ColdUS):
 			*mine = p
 		}

@@ -57,9 +57,9 @@ func (f *File) suits(targets []string, machine string) error {
 	return nil
 }
 
-// Choices are what a table says of one program: schedules by signature, and how weights come ahead. They note what was asked for.
-type Choices struct {
-	Ahead *Ahead // nil: the default
+// Schedules are what a table says of one program: schedules by signature, and how weights come ahead. They note what was asked for.
+type Schedules struct {
+	Ahead *Prefetch // nil: the default
 
 	table    *Table
 	program  string
@@ -69,11 +69,11 @@ type Choices struct {
 }
 
 // For is what the table says of a program: its own entry, or else that of each kernel. It is nil for a nil table and for another target.
-func (t *Table) For(target, program string) *Choices {
+func (t *Table) For(target, program string) *Schedules {
 	if t == nil || t.Target != target {
 		return nil
 	}
-	c := &Choices{table: t, program: program, kernels: map[string]string{}, asked: map[string]bool{}, elsewhen: map[string]bool{}}
+	c := &Schedules{table: t, program: program, kernels: map[string]string{}, asked: map[string]bool{}, elsewhen: map[string]bool{}}
 	for _, k := range t.Kernels {
 		c.kernels[k.Name] = k.Schedule
 	}
@@ -91,14 +91,14 @@ func (t *Table) For(target, program string) *Choices {
 }
 
 // Schedule implements kernel.Choices.
-func (c *Choices) Schedule(signature string) (string, bool) {
+func (c *Schedules) Schedule(signature string) (string, bool) {
 	c.asked[signature] = true
 	s, ok := c.kernels[signature]
 	return s, ok
 }
 
 // Unused lists the kernels that were not asked for, and that no other program of the table has.
-func (c *Choices) Unused() (out []string) {
+func (c *Schedules) Unused() (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.kernels)) {
 		if !c.asked[name] && !c.elsewhen[name] {
 			out = append(out, name)
@@ -108,7 +108,7 @@ func (c *Choices) Unused() (out []string) {
 }
 
 // Source names the file that chose a kernel's schedule.
-func (c *Choices) Source(signature string) string {
+func (c *Schedules) Source(signature string) string {
 	if p := c.table.Program(c.program); p != nil && p.Kernels[signature] != "" {
 		return strings.Join(c.table.Paths, ", ")
 	}

@@ -75,10 +75,10 @@ func TestCutsHaveTheSameKeyInBatchesOfAllSizes(t *testing.T) {
 		return &trial{size: size, graph: r.Graph, cuts: cutsOf(r.Graph)}
 	}
 	two, four := of("vision", 2), of("vision", 4)
-	joints := jointsOf(two, four)
+	joints := splitPoints(two, four)
 	require.Greater(t, len(joints), 10)
 	for _, j := range joints {
-		require.Equal(t, j.front.value.Name, j.rest.value.Name)
+		require.Equal(t, j.prefix.value.Name, j.rest.value.Name)
 		for _, v := range four.graph.Outputs {
 			require.NotEqual(t, v, j.rest.value)
 		}
@@ -88,8 +88,8 @@ func TestCutsHaveTheSameKeyInBatchesOfAllSizes(t *testing.T) {
 		require.False(t, seen[c.key], "two cuts with what is in front of %s", c.value.Name)
 		seen[c.key] = true
 	}
-	require.Zero(t, len(jointsOf(two, of("vision", 2))), "of one size")
-	require.Zero(t, len(jointsOf(two, of("dmonitoring", 4))), "of another model")
+	require.Zero(t, len(splitPoints(two, of("vision", 2))), "of one size")
+	require.Zero(t, len(splitPoints(two, of("dmonitoring", 4))), "of another model")
 	g := of("supercombo", 2)
 	require.Positive(t, len(g.cuts))
 	for _, k := range States(g.graph) {
@@ -160,8 +160,8 @@ func TestWhereAGraphCanBeCut(t *testing.T) {
 		g.Outputs = []*ir.Value{op("Abs", "y", op("Neg", "b", op(last, "a", x)))}
 		return &trial{size: samples, cuts: cutsOf(g)}
 	}
-	require.Len(t, jointsOf(of(2, 2, "Neg"), of(4, 4, "Neg")), 2)
-	require.Empty(t, jointsOf(of(2, 10, "Neg"), of(4, 20, "Neg")), "no axis of samples alone")
-	require.Empty(t, jointsOf(of(2, 2, "Neg"), of(4, 4, "Abs")), "other operations in front")
-	require.Empty(t, jointsOf(of(2, 2, "Neg"), of(4, 8, "Neg")), "of another number of slices")
+	require.Len(t, splitPoints(of(2, 2, "Neg"), of(4, 4, "Neg")), 2)
+	require.Empty(t, splitPoints(of(2, 10, "Neg"), of(4, 20, "Neg")), "no axis of samples alone")
+	require.Empty(t, splitPoints(of(2, 2, "Neg"), of(4, 4, "Abs")), "other operations in front")
+	require.Empty(t, splitPoints(of(2, 2, "Neg"), of(4, 8, "Neg")), "of another number of slices")
 }

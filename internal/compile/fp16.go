@@ -28,7 +28,7 @@ func (r *Result) Half(ctx context.Context) (*Result, error) {
 		return r.half, nil
 	}
 	r.opt.meter.Begin(compiling(r.Source), "compiling the same in fp16 to compare")
-	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Machine: r.opt.Machine, Tuning: r.opt.Tuning, Passes: r.opt.Passes, Apart: r.opt.Apart, Slices: r.opt.Slices, Assembler: r.opt.Assembler,
+	half, err := Graph(ctx, r.path, r.Source, Options{Precision: precision.FP16, Targets: r.opt.Targets[:1], Machine: r.opt.Machine, Tuning: r.opt.Tuning, Passes: r.opt.Passes, Unfused: r.opt.Unfused, Slices: r.opt.Slices, Assembler: r.opt.Assembler,
 		Trace: r.opt.Trace, F32Inputs: r.opt.F32Inputs, F32Outputs: r.opt.F32Outputs, chosen: r.opt.chosen})
 	r.half = half
 	return half, err
@@ -53,8 +53,8 @@ func (r *Result) Profile(ctx context.Context) (*profile.Profile, error) {
 	return p, nil
 }
 
-// Kept says that a program of another precision was asked for, and is predicted to be no faster than the file in fp16.
-type Kept struct {
+// FP16Fallback says that a program of another precision was asked for, and is predicted to be no faster than the file in fp16.
+type FP16Fallback struct {
 	Precision string  `json:"precision"` // asked for
 	Layers    int     `json:"layers"`    // that would be in it; 0: each is slower in it, or costs more than the budget
 	Launches  int     `json:"launches"`
@@ -65,7 +65,7 @@ type Kept struct {
 
 // keepHalf replaces a program that was searched for within a budget by fp16, if that is predicted to be as fast (weights in
 // L2 where they fit), or if no layer went lower.
-func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
+func (r *Result) keepHalf(ctx context.Context, y *accuracyEvaluator) error {
 	if !precision.Calibrates(r.opt.Precision) || r.opt.MinCosine <= 0 || r.opt.Smaller {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 	if len(r.opt.Targets) > 1 {
 		opt := r.opt
 		opt.Precision, opt.Keep, opt.MinCosine = precision.FP16, nil, 0
-		opt.Calibrate, opt.Validate, opt.Findings, opt.Observe = nil, nil, "", nil
+		opt.Calibrate, opt.Validate, opt.CalibrationCache, opt.Observe = nil, nil, "", nil
 		if half, err = Graph(ctx, r.path, r.Source, opt); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 		r.opt.warn("%s is predicted to be no faster than fp16 on %s, %.1f µs against %.1f (with cold weights %.1f against %.1f): the program is in fp16; %s",
 			r.opt.Precision, now.Device, now.Total.US, then.Total.US, now.Total.ColdUS, then.Total.ColdUS, keeps)
 	}
-	a.Kept = &Kept{r.opt.Precision, low, now.Total.Launches, len(r.Program.Weights), now.Total.US, now.Total.ColdUS}
+	a.Fallback = &FP16Fallback{r.opt.Precision, low, now.Total.Launches, len(r.Program.Weights), now.Total.US, now.Total.ColdUS}
 	for i := range a.Layers {
 		l := &a.Layers[i]
 		if l.File || l.Fixed {
@@ -136,8 +136,8 @@ func (r *Result) keepHalf(ctx context.Context, y *yardstick) error {
 	return r.judge(ctx, y)
 }
 
-// Weigh finds the launch and the weights of each of the layers, here and in the result of Half.
-func (r *Result) Weigh(half *Result, layers []calibrate.LayerChoice) []Weight {
+// LayerWeights finds the launch and the weights of each of the layers, here and in the result of Half.
+func (r *Result) LayerWeights(half *Result, layers []calibrate.LayerChoice) []Weight {
 	now, then := r.weights(), half.weights()
 	take := func(of map[string][]Weight, name string) (w Weight) {
 		if list := of[name]; len(list) > 0 {

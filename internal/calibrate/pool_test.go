@@ -11,11 +11,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestRoomIsSharedByNobody: tensors of all sizes that are made and given back in any order never share a byte while they are in use, and
+// TestBufferPool_SharesNothing: tensors of all sizes that are made and given back in any order never share a byte while they are in use, and
 // nothing is lost: in the end all memory is free in one piece a slab.
-func TestRoomIsSharedByNobody(t *testing.T) {
+func TestBufferPool_SharesNothing(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
-	r := &Room{}
+	r := &BufferPool{}
 	type marked struct {
 		*ir.Tensor
 		by byte
@@ -47,9 +47,9 @@ func TestRoomIsSharedByNobody(t *testing.T) {
 	require.Empty(t, r.taken)
 }
 
-// TestZerosOfARoomAreZeros, whatever its memory held before.
-func TestZerosOfARoomAreZeros(t *testing.T) {
-	r := &Room{}
+// TestBufferPool_ZerosAreZeros, whatever its memory held before.
+func TestBufferPool_ZerosAreZeros(t *testing.T) {
+	r := &BufferPool{}
 	used := r.matrix(512, 1024)
 	for i := range used.a {
 		used.a[i] = 7
@@ -58,12 +58,12 @@ func TestZerosOfARoomAreZeros(t *testing.T) {
 	zeros := r.zeros(256, 1024)
 	require.Same(t, &used.a[0], &zeros.a[0])
 	require.Equal(t, make([]float32, 256*1024), zeros.a)
-	require.Equal(t, make([]float32, 6), (*Room)(nil).zeros(2, 3).a)
+	require.Equal(t, make([]float32, 6), (*BufferPool)(nil).zeros(2, 3).a)
 }
 
-// TestRoomIsUsedAgain: memory that is given back is that of the next tensor, until many regions have not wanted it.
-func TestRoomIsUsedAgain(t *testing.T) {
-	r, large := &Room{}, ir.T(ir.Float32, 1<<20)
+// TestBufferPool_IsUsedAgain: memory that is given back is that of the next tensor, until many regions have not wanted it.
+func TestBufferPool_IsUsedAgain(t *testing.T) {
+	r, large := &BufferPool{}, ir.T(ir.Float32, 1<<20)
 	a, b := r.Tensor(large), r.Tensor(large)
 	r.Give([]*ir.Tensor{a, a, ir.NewArray(large).Tensor()}) // each once, and only what is the room's
 	require.Same(t, &a.Data[0], &r.Tensor(large).Data[0])
@@ -81,6 +81,6 @@ func TestRoomIsUsedAgain(t *testing.T) {
 	require.Len(t, r.slabs, 1)
 	r.next()
 	require.Empty(t, r.slabs)
-	require.Len(t, (*Room)(nil).Tensor(large).Data, 4<<20)
+	require.Len(t, (*BufferPool)(nil).Tensor(large).Data, 4<<20)
 	require.Len(t, r.Tensor(ir.T(ir.Float32, 2, 1<<24)).Data, 2<<26, "more than a slab")
 }

@@ -39,7 +39,7 @@ func TestFindingsMakeTheSameProgram(t *testing.T) {
 				return r
 			}
 			without := compile(opt)
-			opt.Findings = path
+			opt.CalibrationCache = path
 			first := compile(opt)
 			require.NotZero(t, layers)
 			file, err := os.ReadFile(path)
@@ -70,7 +70,7 @@ func TestFindingsMakeTheSameProgram(t *testing.T) {
 // TestFindingsOfSomethingElseAreRefused: a file of findings is used for what it was made from, or not at all.
 func TestFindingsOfSomethingElseAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.calibration")
-	opt := Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, Findings: path}
+	opt := Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, CalibrationCache: path}
 	_, err := Compile(t.Context(), small(t, "policy"), opt)
 	require.NoError(t, err)
 	good, err := os.ReadFile(path)
@@ -117,7 +117,7 @@ func TestAnInterruptedCalibrationKeepsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.calibration")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := Compile(ctx, small(t, "policy"), Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, Findings: path,
+	_, err := Compile(ctx, small(t, "policy"), Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, CalibrationCache: path,
 		Progress: func(e console.Event) {
 			if strings.HasPrefix(e.Phase, "fitting") && e.Step == 3 {
 				cancel()
@@ -129,18 +129,18 @@ func TestAnInterruptedCalibrationKeepsNothing(t *testing.T) {
 
 // TestFindingsOfAProgramThatIsKeptInFP16 are of the precision that was asked for.
 func TestFindingsOfAProgramThatIsKeptInFP16(t *testing.T) {
-	opt := Options{Precision: "fp8", MinCosine: .999999, Generated: 2, Targets: []string{"sm_121"}, Findings: filepath.Join(t.TempDir(), "policy.calibration")}
+	opt := Options{Precision: "fp8", MinCosine: .999999, Generated: 2, Targets: []string{"sm_121"}, CalibrationCache: filepath.Join(t.TempDir(), "policy.calibration")}
 	for range 2 {
 		r, err := Compile(t.Context(), small(t, "policy"), opt)
 		require.NoError(t, err)
-		require.NotNil(t, r.Accuracy.Kept)
+		require.NotNil(t, r.Accuracy.Fallback)
 	}
 }
 
 // A reference whose lengths are not those of the graph's outputs is refused, whatever the file's digest says.
 func TestFindings_RefuseForgedReferences(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.calibration")
-	opt := Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, Findings: path}
+	opt := Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, CalibrationCache: path}
 	_, err := Compile(t.Context(), small(t, "policy"), opt)
 	require.NoError(t, err)
 	good, err := os.ReadFile(path)
@@ -161,9 +161,9 @@ func TestFindings_RefuseForgedReferences(t *testing.T) {
 		"more numbers":      {func(_ *reference, x rows) { x[0] = append(x[0], 0) }, "input 1: its reference has"},
 		"no numbers":        {func(_ *reference, x rows) { x[0] = nil }, "input 1: its reference has 0 numbers"},
 		"fewer evaluations": {func(r *reference, _ rows) { r.Float64 = r.Float64[1:] }, "how they were evaluated"},
-		"in fp32 unchecked": {func(r *reference, _ rows) { r.Float64[0], r.Apart = false, nil }, "0 errors of fp32"},
+		"in fp32 unchecked": {func(r *reference, _ rows) { r.Float64[0], r.FP32RelL2 = false, nil }, "0 errors of fp32"},
 		"a negative error": {func(r *reference, _ rows) {
-			r.Float64[0], r.Apart = false, map[string]float64{"outputs": -1}
+			r.Float64[0], r.FP32RelL2 = false, map[string]float64{"outputs": -1}
 		}, "error -1, want 0 or more"},
 	} {
 		t.Run(name, func(t *testing.T) {

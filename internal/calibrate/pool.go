@@ -7,10 +7,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Room is memory for tensors that is used again. What make returns is cleared, twice where its pages are new to the process, and
+// BufferPool is memory for tensors that is used again. What make returns is cleared, twice where its pages are new to the process, and
 // collected late: of large images that takes as long as computing small layers. The zero Room is empty; a nil one has only new
 // memory. One goroutine at a time may use it.
-type Room struct {
+type BufferPool struct {
 	Least int // bytes of a tensor, below which new memory is as good; 0: those of small images
 	slabs []*slab
 	taken map[*byte]taken // by the first byte
@@ -32,13 +32,13 @@ type taken struct {
 
 const (
 	slabBytes = 32 << 20
-	leastRoom = 256 << 10
+	minPooled = 256 << 10
 	lines     = 64 // bytes: tensors begin at multiples of it
 	mostIdle  = 4  // regions for which a slab waits for tensors
 )
 
 // Tensor makes a tensor of any contents.
-func (r *Room) Tensor(t ir.Type) *ir.Tensor {
+func (r *BufferPool) Tensor(t ir.Type) *ir.Tensor {
 	size := t.Bytes()
 	if r == nil || size < r.least() {
 		return &ir.Tensor{Type: t, Data: make([]byte, size)}
@@ -65,30 +65,30 @@ func (r *Room) Tensor(t ir.Type) *ir.Tensor {
 	return r.Tensor(t)
 }
 
-func (r *Room) least() int { return cmp.Or(r.Least, leastRoom) }
+func (r *BufferPool) least() int { return cmp.Or(r.Least, minPooled) }
 
 // copied is a tensor that may be changed.
-func (r *Room) copied(t *ir.Tensor) *ir.Tensor {
+func (r *BufferPool) copied(t *ir.Tensor) *ir.Tensor {
 	out := r.Tensor(t.Type)
 	copy(out.Data, t.Data)
 	return out
 }
 
 // matrix makes a matrix of any contents.
-func (r *Room) matrix(rows, cols int) *matrix {
+func (r *BufferPool) matrix(rows, cols int) *matrix {
 	t := r.Tensor(ir.T(ir.Float32, rows, cols))
 	return &matrix{rows, cols, floats(t), t}
 }
 
 // zeros makes a matrix of zeros.
-func (r *Room) zeros(rows, cols int) *matrix {
+func (r *BufferPool) zeros(rows, cols int) *matrix {
 	m := r.matrix(rows, cols)
 	clear(m.a)
 	return m
 }
 
 // giveMatrices takes back matrices that nobody reads any more, nil ones too.
-func (r *Room) giveMatrices(list ...*matrix) {
+func (r *BufferPool) giveMatrices(list ...*matrix) {
 	for _, m := range list {
 		if m != nil && m.memory != nil {
 			r.Give([]*ir.Tensor{m.memory})
@@ -97,7 +97,7 @@ func (r *Room) giveMatrices(list ...*matrix) {
 }
 
 // Give takes back tensors that nobody reads any more, whoever made them.
-func (r *Room) Give(list []*ir.Tensor) {
+func (r *BufferPool) Give(list []*ir.Tensor) {
 	if r == nil {
 		return
 	}
@@ -125,7 +125,7 @@ func (r *Room) Give(list []*ir.Tensor) {
 }
 
 // next begins the next region.
-func (r *Room) next() {
+func (r *BufferPool) next() {
 	r.slabs = slices.DeleteFunc(r.slabs, func(s *slab) bool {
 		if s.idle++; len(s.free) != 1 || s.free[0].size < len(s.data) {
 			s.idle = 0
@@ -135,4 +135,4 @@ func (r *Room) next() {
 }
 
 // leave forgets all memory.
-func (r *Room) leave() { *r = Room{Least: r.Least} }
+func (r *BufferPool) leave() { *r = BufferPool{Least: r.Least} }

@@ -9,11 +9,11 @@ import (
 
 // recall takes over what a file of findings holds, if there is one.
 func (s *calibration) recall(c *calibrate.Calibration, opt *Options) error {
-	if opt.Findings == "" {
+	if opt.CalibrationCache == "" {
 		return nil
 	}
 	s.save = true
-	saved, err := calibrate.ReadSaved(opt.Findings, c.Origin(opt.Precision))
+	saved, err := calibrate.ReadSaved(opt.CalibrationCache, c.Origin(opt.Precision))
 	if saved == nil || err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func (s *calibration) recall(c *calibrate.Calibration, opt *Options) error {
 		return err
 	}
 	if r := saved.Reference; r != nil && slices.Equal(r.Inputs, calibrate.Digests(s.all())) {
-		s.exact = &reference{r.Outputs, r.Float64, r.Apart}
+		s.exact = &reference{r.Outputs, r.Float64, r.FP32RelL2}
 	}
 	return nil
 }
@@ -36,7 +36,7 @@ func (s *calibration) keep(ctx context.Context, opt *Options) error {
 	}
 	saved := s.walk.Save(s.context.Precision)
 	if r := s.exact; r != nil {
-		saved.Reference = &calibrate.SavedReference{Inputs: calibrate.Digests(s.all()), Outputs: r.outputs, Float64: r.float64, Apart: r.apart}
+		saved.Reference = &calibrate.SavedReference{Inputs: calibrate.Digests(s.all()), Outputs: r.outputs, Float64: r.float64, FP32RelL2: r.fp32RelL2}
 	}
-	return saved.Write(opt.Findings)
+	return saved.Write(opt.CalibrationCache)
 }

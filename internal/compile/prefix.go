@@ -94,13 +94,13 @@ func keyOf(v *ir.Value, ops map[string]int, from []ir.Origin) string {
 	return b.String()
 }
 
-// joint is a cut of two graphs: of few samples, whose part in front of it runs in front of the other's part behind it.
-type joint struct{ front, rest cutPoint }
+// splitPoint is a cut of two graphs: of few samples, whose part in front of it runs in front of the other's part behind it.
+type splitPoint struct{ prefix, rest cutPoint }
 
-// jointsOf lists them. The value's axis of samples is as long as there are samples, and nothing else differs.
-func jointsOf(front, rest *trial) (joints []joint) {
+// splitPoints lists them. The value's axis of samples is as long as there are samples, and nothing else differs.
+func splitPoints(prefix, rest *trial) (joints []splitPoint) {
 	known := map[string]cutPoint{}
-	for _, c := range front.cuts {
+	for _, c := range prefix.cuts {
 		if _, ok := known[c.key]; !ok {
 			known[c.key] = c
 		}
@@ -115,33 +115,33 @@ func jointsOf(front, rest *trial) (joints []joint) {
 		for axis < len(a) && a[axis] == b[axis] {
 			axis++
 		}
-		if axis == len(a) || a[axis] != front.size {
+		if axis == len(a) || a[axis] != prefix.size {
 			continue
 		}
-		if _, err := codegen.SlicesOf(f.value.Type, c.value.Type, rest.size/front.size); err == nil {
-			joints = append(joints, joint{f, c})
+		if _, err := codegen.SlicesOf(f.value.Type, c.value.Type, rest.size/prefix.size); err == nil {
+			joints = append(joints, splitPoint{f, c})
 		}
 	}
 	return joints
 }
 
 // estimate is the time of a joint's two parts for the samples of the second, in µs, without the copies between them.
-func (j joint) estimate(front, rest *trial) float64 {
-	return float64(front.upTo[j.front.at]*float64(rest.size/front.size)) + rest.upTo[len(rest.upTo)-1] - rest.upTo[j.rest.at]
+func (j splitPoint) estimate(prefix, rest *trial) float64 {
+	return float64(prefix.upTo[j.prefix.at]*float64(rest.size/prefix.size)) + rest.upTo[len(rest.upTo)-1] - rest.upTo[j.rest.at]
 }
 
-// fronted is how a batch runs whose first layers compute fewer samples at a time than the others.
-type fronted struct {
-	joint
-	front, rest *trial
-	us          float64
+// prefixed is how a batch runs whose first layers compute fewer samples at a time than the others.
+type prefixed struct {
+	splitPoint
+	prefix, rest *trial
+	us           float64
 }
 
 // entry is an entry of the two parts; g is the graph of the second one, whole.
-func (f *fronted) entry(g *ir.Graph) (codegen.Entry, error) {
-	at := slices.IndexFunc(cutsOf(g), func(c cutPoint) bool { return c.at == f.joint.rest.at && c.key == f.joint.rest.key })
+func (f *prefixed) entry(g *ir.Graph) (codegen.Entry, error) {
+	at := slices.IndexFunc(cutsOf(g), func(c cutPoint) bool { return c.at == f.splitPoint.rest.at && c.key == f.splitPoint.rest.key })
 	if at < 0 {
-		return codegen.Entry{}, fmt.Errorf("the graph cannot be cut behind %q any more: this is a bug in the compiler, please report it", f.joint.rest.value.Name)
+		return codegen.Entry{}, fmt.Errorf("the graph cannot be cut behind %q any more: this is a bug in the compiler, please report it", f.splitPoint.rest.value.Name)
 	}
 	c := cutsOf(g)[at]
 	rest, to := g.CloneMapped()
@@ -149,9 +149,9 @@ func (f *fronted) entry(g *ir.Graph) (codegen.Entry, error) {
 	v := to[c.value]
 	v.Def = nil
 	rest.Inputs = append(rest.Inputs, v)
-	first, to := f.front.graph.CloneMapped()
-	first.Nodes = first.Nodes[:f.joint.front.at+1]
-	w := to[f.joint.front.value]
+	first, to := f.prefix.graph.CloneMapped()
+	first.Nodes = first.Nodes[:f.splitPoint.prefix.at+1]
+	w := to[f.splitPoint.prefix.value]
 	w.Name, first.Outputs = v.Name, []*ir.Value{w}
 	for _, part := range []*ir.Graph{first, rest} {
 		uses := part.Uses()
@@ -161,21 +161,21 @@ func (f *fronted) entry(g *ir.Graph) (codegen.Entry, error) {
 		}
 	}
 	e := entries(rest)[0]
-	e.Prefix = &codegen.BatchPrefix{Graph: first, Repeats: f.rest.size / f.front.size}
+	e.Prefix = &codegen.BatchPrefix{Graph: first, Repeats: f.rest.size / f.prefix.size}
 	return e, nil
 }
 
 // best of all joints of these sizes by estimate, the best of each pair first; at most so many.
-func bestFronts(trials []*trial, most int) (list []*fronted) {
+func bestPrefixes(trials []*trial, most int) (list []*prefixed) {
 	for _, rest := range trials {
-		for _, front := range trials {
-			if front.size >= rest.size || rest.size%front.size != 0 {
+		for _, prefix := range trials {
+			if prefix.size >= rest.size || rest.size%prefix.size != 0 {
 				continue
 			}
-			var best *fronted
-			for _, j := range jointsOf(front, rest) {
-				if us := j.estimate(front, rest); best == nil || us < best.us {
-					best = &fronted{j, front, rest, us}
+			var best *prefixed
+			for _, j := range splitPoints(prefix, rest) {
+				if us := j.estimate(prefix, rest); best == nil || us < best.us {
+					best = &prefixed{j, prefix, rest, us}
 				}
 			}
 			if best != nil {
@@ -183,6 +183,6 @@ func bestFronts(trials []*trial, most int) (list []*fronted) {
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *fronted) int { return cmp.Compare(a.us/float64(a.rest.size), b.us/float64(b.rest.size)) })
+	slices.SortStableFunc(list, func(a, b *prefixed) int { return cmp.Compare(a.us/float64(a.rest.size), b.us/float64(b.rest.size)) })
 	return list[:min(len(list), most)]
 }
