@@ -11,14 +11,13 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora/collectives"
 	"github.com/spark-compile/spark-compile/hal/machine"
-	"github.com/spark-compile/spark-compile/internal/cli"
 )
 
 // connected describes what connects this machine to others that train with it. It exits with 1 if something is known to go wrong.
 func (t *tool) connected() error {
 	f := machine.FabricReader{Sys: os.DirFS("/sys"), Getenv: os.LookupEnv, Addresses: addresses, Libraries: func() map[string]string { return collectives.Libraries(os.Getenv) }}.Read()
-	if t.JSON {
-		return cli.JSON(t.out, f)
+	if t.JSON != "" {
+		return t.write(f)
 	}
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "device\tinterface\tstate\trate\tPCIe")

@@ -18,13 +18,14 @@ import (
 	"github.com/spark-compile/spark-compile/hal/config"
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/hal/machine"
+	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
 )
 
 // flags is the command line.
 type flags struct {
 	Package   string   `arg:"" optional:"" name:"dir" help:"Compiled package to describe instead of the machine: model, provenance, inputs and outputs."`
-	JSON      bool     `name:"json" help:"Print JSON; with --monitor, one line per interval."`
+	JSON      string   `name:"json" help:"Write JSON to this file; - is standard output. With --monitor, one line per interval." placeholder:"FILE" writes:""`
 	Check     bool     `help:"Check driver, device, PTX, a kernel, ptxas and ONNX Runtime; exit with 1 if one fails."`
 	Fabric    bool     `help:"Show what connects this machine to others that train with it, and what is known to go wrong; exit with 1 if something does."`
 	Monitor   bool     `help:"Show utilisation, clocks, power, temperature and memory until interrupted."`
@@ -99,8 +100,8 @@ func (t *tool) run(ctx context.Context) error {
 	if ctx.Err() != nil { // what was not looked at would be said to fail
 		return ctx.Err()
 	}
-	if t.JSON {
-		err = cli.JSON(t.out, s)
+	if t.JSON != "" {
+		err = t.write(s)
 	} else {
 		err = s.print(t.out)
 	}
@@ -108,6 +109,14 @@ func (t *tool) run(ctx context.Context) error {
 		err = errCheck
 	}
 	return err
+}
+
+// write writes what --json asks for.
+func (t *tool) write(v any) error {
+	if t.JSON == "-" {
+		return cli.JSON(t.out, v)
+	}
+	return atomicfile.WriteJSON(t.JSON, v)
 }
 
 // seconds converts a positive number of seconds; otherwise is the default.

@@ -82,7 +82,7 @@ func TestAnInterruptIsNoCheckThatFails(t *testing.T) {
 }
 
 func TestStatusAsJSON(t *testing.T) {
-	tool, out := spark(flags{JSON: true, Check: true}, nil)
+	tool, out := spark(flags{JSON: "-", Check: true}, nil)
 	t.Setenv("OPENPILOT_DGX_PRECISION", "int3")
 	require.NoError(t, tool.run(context.Background()))
 	var s status
@@ -188,7 +188,7 @@ func TestMonitorEndsAfterItsDuration(t *testing.T) {
 	require.Contains(t, lines[0], "power W")
 	require.Contains(t, lines[1], "20.0 GiB of 120.0 GiB  power cap")
 
-	tool, out = spark(flags{Monitor: true, JSON: true, Duration: new(.05)}, nil)
+	tool, out = spark(flags{Monitor: true, JSON: "-", Duration: new(.05)}, nil)
 	require.NoError(t, tool.run(context.Background()))
 	var m moment
 	require.NoError(t, json.Unmarshal(out.Bytes(), &m))

@@ -3,7 +3,9 @@ package info
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -18,12 +20,20 @@ type moment struct {
 }
 
 // monitor prints a line per GPU at each interval until the context or the duration ends; a duration of 0 has no end.
-func (t *tool) monitor(ctx context.Context, interval, duration time.Duration) error {
+func (t *tool) monitor(ctx context.Context, interval, duration time.Duration) (err error) {
 	p, done, err := t.prober.Keep()
 	if err != nil {
 		return fmt.Errorf("nothing to monitor: %w", err)
 	}
 	defer done()
+	if t.JSON != "" && t.JSON != "-" { // lines appear as they are measured, so the file is not written at once
+		file, err := os.Create(t.JSON)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		t.out = file
+	}
 	if duration > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, duration)
@@ -52,7 +62,7 @@ func (t *tool) monitor(ctx context.Context, interval, duration time.Duration) er
 
 func (t *tool) show(m *machine.Machine, head bool) error {
 	now := time.Now()
-	if t.JSON {
+	if t.JSON != "" {
 		return json.NewEncoder(t.out).Encode(moment{now, m.MemoryAvailable, m.GPUs})
 	}
 	if head {

@@ -45,8 +45,8 @@ func (t *tool) describe() error {
 		v := &p.Variants[i]
 		info.Variants = append(info.Variants, variantInfo{v.Target, v.Launches(), len(v.Kernels), v.ArenaBytes, len(v.Cubin) > 0})
 	}
-	if t.JSON {
-		return cli.JSON(t.out, info)
+	if t.JSON != "" {
+		return t.write(info)
 	}
 	return info.print(t.out)
 }

@@ -44,7 +44,7 @@ func TestAPackageIsDescribed(t *testing.T) {
 		require.Regexp(t, want, out.String())
 	}
 	out.Reset()
-	require.Zero(t, Main("spark-info", []string{toy, "--json"}, &out, &errs), errs.String())
+	require.Zero(t, Main("spark-info", []string{toy, "--json", "-"}, &out, &errs), errs.String())
 	require.Contains(t, out.String(), `"identity": "`+r.Program.Identity)
 
 	require.Equal(t, 2, Main("spark-info", []string{toy, "--check"}, &out, &errs))
