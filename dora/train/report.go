@@ -25,7 +25,8 @@ type view struct {
 	Update, Updates      int
 	Base, Best           *Evaluation
 	BestAt               int
-	Ratio                float64 // of the base's validation loss to the best; 0: none
+	Verdict              string // none: nothing was validated
+	Worse                bool   // than the base
 	Rows                 []row
 	Settings             [][2]string
 	Curves               []curve
@@ -51,6 +52,15 @@ type picture struct {
 
 func number(x float64) string { return fmt.Sprintf("%.4g", x) }
 
+// Verdict says in a sentence what training gained on validation samples, or that it made the model worse.
+func Verdict(base, best *Evaluation, update int) string {
+	if best.Loss > base.Loss {
+		return fmt.Sprintf("validation loss rose from %.4g without the adapter to %.4g at best, after update %d; the base model stays the best: "+
+			"take a smaller --lr, more data, or another --loss", base.Loss, best.Loss, update)
+	}
+	return fmt.Sprintf("validation loss %.4g without the adapter, %.4g at best, after update %d", base.Loss, best.Loss, update)
+}
+
 // report writes the page.
 func (r *run) report() error {
 	v := view{Model: filepath.Base(r.opt.Model), Data: r.opt.Data, Layers: len(r.adapter.Layers), Params: r.adapter.Params(), Update: r.pos.Update,
@@ -59,9 +69,7 @@ func (r *run) report() error {
 		v.Teacher = filepath.Base(r.opt.Teacher)
 	}
 	if v.Base != nil && v.Best != nil {
-		if v.Best.Loss > 0 {
-			v.Ratio = v.Base.Loss / v.Best.Loss
-		}
+		v.Verdict, v.Worse = Verdict(v.Base, v.Best, v.BestAt), v.Best.Loss > v.Base.Loss
 		for _, name := range slices.Sorted(maps.Keys(v.Best.Terms)) {
 			v.Rows = append(v.Rows, row{name, v.Base.Terms[name], v.Best.Terms[name]})
 		}

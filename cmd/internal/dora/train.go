@@ -157,11 +157,8 @@ func event(p train.Progress, first int) console.Event {
 func (f *trainFlags) summary(w io.Writer, r train.Result) error {
 	path := func(name string) string { return filepath.Join(f.Output, name) }
 	if r.Best != nil {
-		fmt.Fprintf(w, "validation loss %.4g without the adapter, %.4g at best, after update %d: %s\n", r.Base.Loss, r.Best.Loss, r.BestUpdate, path("best.safetensors"))
+		fmt.Fprintf(w, "%s: %s\n", train.Verdict(r.Base, r.Best, r.BestUpdate), path("best.safetensors"))
 	}
 	_, err := fmt.Fprintf(w, "%d updates: %s, %s\n", r.Updates, path("last.safetensors"), path("report.html"))
-	if st, e := os.Stat(path("best.safetensors")); err == nil && e == nil && st.Size() > 0 && r.Best != nil && r.Best.Loss > r.Base.Loss {
-		fmt.Fprintln(w, "the adapter is worse than none on validation samples: take a smaller --lr, more data, or another --loss")
-	}
 	return err
 }
