@@ -13,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/simulated"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -95,6 +96,7 @@ func TestMeasure_LaunchToLaunchIsTheMeanOfSeveral(t *testing.T) {
 
 // TestAblate_TimesInTurns with a mechanism and without it, and says what it is worth.
 func TestAblate_TimesInTurns(t *testing.T) {
+	fulltest.Long(t)
 	var log []timed
 	p := program(t, "policy", "fp16")
 	d := gpus(t, &log, hal.Switches{}, hal.Switches{NoPDL: true}, hal.Switches{NoCarveout: true})

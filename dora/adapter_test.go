@@ -84,6 +84,7 @@ var models = []string{"vision", "policy", "dmonitoring", "supercombo"}
 
 // TestANewAdapterChangesNothing, of any kind and for every model.
 func TestANewAdapterChangesNothing(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range models {
 		m := small(t, name)
 		in := calibrate.Generate(m.graph, 1)[0]

@@ -51,6 +51,7 @@ func rounded(t *testing.T, m *Model, base string) *Model {
 // TestGradientsBesideRoundedWeights: what a step makes of a base in 8, 6 and 4 bits is the gradient of the same model with the
 // rounded weights in f32, and the compiled program computes it. Policy has no Relu here, which rounding would switch on and off.
 func TestGradientsBesideRoundedWeights(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []struct{ name, base string }{{"policy", "fp8"}, {"policy", "fp6"}, {"policy", "nvfp4"}, {"dmonitoring", "nvfp4"}} {
 		if c.base == "fp6" && !fulltest.Runs(t.Name()) { // its numbers lie between those of the other two
 			continue
@@ -95,6 +96,7 @@ func TestGradientsBesideRoundedWeights(t *testing.T) {
 // TestARoundedBaseIsNarrowOnTheDevice: constants of a step, which both directions read, beside those of a wide base, which they read too.
 // Depthwise weights are f32 in all of them. With a batch of 2 nothing multiplies vectors, whose weights stay wide.
 func TestARoundedBaseIsNarrowOnTheDevice(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []struct {
 		name, precision string
 		most            []float64 // of a base in fp8, fp6, nvfp4 beside one in 16 bits
@@ -194,6 +196,7 @@ func TestMergeOfAnAdapterThatWasTrainedBesideRoundedWeights(t *testing.T) {
 
 // TestAnAdapterMakesUpForTheRoundingOfItsBase: by distillation from the model with its own weights.
 func TestAnAdapterMakesUpForTheRoundingOfItsBase(t *testing.T) {
+	fulltest.Long(t)
 	m := small(t, "policy")
 	train := func(steps int) (before, after float64, a *Adapter) {
 		a, err := Init(m, InitOptions{Rank: 8})

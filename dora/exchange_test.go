@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // stepOf compiles a step of the small policy and opens it, with checks.
@@ -32,6 +34,7 @@ func snapshot(t *testing.T, tr *Trainer) Snapshot {
 // TestAnExchangedGradientIsTheStepsOwn: accumulate, fetched, applied: the same bits as one step, with and without micro-batches. What
 // is applied is the gradient that is given.
 func TestAnExchangedGradientIsTheStepsOwn(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	for in, micro := range map[string]int{"fp32": 1, "fp16": 2} {
 		opt := StepOptions{Precision: in, MicroBatches: micro, ClipNorm: 1, WeightDecay: 0.01}
@@ -94,6 +97,7 @@ func TestEvaluateChangesNothing(t *testing.T) {
 
 // TestStepsAfterRestoreHaveTheBitsOfStepsAfterSnapshot: in fp16, whose loss scale is state too, and in a session of its own.
 func TestStepsAfterRestoreHaveTheBitsOfStepsAfterSnapshot(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	opt := StepOptions{Precision: "fp16", MicroBatches: 2}
 	m, one := stepOf(t, opt)

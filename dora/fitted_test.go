@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -22,6 +23,7 @@ import (
 // regions multiply in another form. Layers miss less with them than with the nearest, and on other inputs so does the
 // model. The same inputs give the same, on every machine: bounds on errors lie within 3 % of what they are.
 func TestWeightsFittedToInputs(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	nearest := []string{"plan.2.weight", // a factor is in it
 		"face.0.weight", "eyes.0.weight", "state.0.weight"} // of a flattened image, whose channels are last in regions
@@ -141,6 +143,7 @@ func layerErrors(t *testing.T, m, near, fitted *Model, inputs []map[string]*ir.A
 // TestAStepBesideFittedWeights: its program computes the gradients of the model with these weights and stores as many bytes as with
 // the nearest, slots take its adapter, and merging it wants the same inputs again.
 func TestAStepBesideFittedWeights(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	m := small(t, "policy")
 	inputs := calibrate.Generate(m.graph, 8)

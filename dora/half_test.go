@@ -56,6 +56,7 @@ const (
 // recorded anew, of the models as they are too. SPARK_MEASURE logs rows of
 // docs/measurements/gradients.csv, and lists all tensors.
 func TestGradientsInHalfPrecision(t *testing.T) {
+	fulltest.Long(t)
 	of := map[string]*witness{}
 	python, measure := os.Getenv("SPARK_RECORD"), os.Getenv("SPARK_MEASURE") != ""
 	if python == "" || os.Getenv("SPARK_MODEL") != "" {

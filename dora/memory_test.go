@@ -26,6 +26,7 @@ import (
 // TestAStepFitsItsMemory: what is computed again has the same bits, in every precision, from all the memory that a step takes
 // down to the least (make test-full; else from half of it or the least).
 func TestAStepFitsItsMemory(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range models {
 		for _, in := range []string{"fp32", "fp16", "bf16"} {
 			if short := name == "policy" && in == "bf16"; !short && ((name == "policy") == (in == "fp16") || !fulltest.Runs(t.Name())) {
@@ -133,6 +134,7 @@ func TestAStepSaysWhatItComputesAgain(t *testing.T) {
 
 // TestADeviceThatIsTooSmallSaysWhatFits, and that does.
 func TestADeviceThatIsTooSmallSaysWhatFits(t *testing.T) {
+	fulltest.Long(t)
 	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	file, err := onnx.Decode("policy.onnx", src.ONNX)

@@ -92,6 +92,7 @@ func requireClose(t *testing.T, m *Model, want, got map[string][]float64, bound 
 // TestSlotsComputeWhatMergedModelsDo: adapters of every kind in slots, in the order of their loading and others, against programs
 // that have them merged; several sessions share the model's weights, and loading copies the adapter alone.
 func TestSlotsComputeWhatMergedModelsDo(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	for _, name := range []string{"policy", "dmonitoring"} {
 		m := small(t, name)
@@ -200,6 +201,7 @@ func TestSlotsComputeWhatMergedModelsDo(t *testing.T) {
 // with the rounded weights: one that was trained beside them, one beside the file's, and another that is loaded over the first
 // at run time. The program's constants are narrow, and the CPU device's checks are on.
 func TestSlotsBesideANarrowBase(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	for _, c := range []struct {
 		name, base, precision string

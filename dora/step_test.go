@@ -106,6 +106,7 @@ func TestLaunchesOfAnAdaptedModel(t *testing.T) {
 // TestConvolutionsOfAStepHaveKernels: those of gradients too are contractions or windows, none is summed by a loop. Depthwise weights
 // take magnitudes, whose gradient is a sum over the layer's output.
 func TestConvolutionsOfAStepHaveKernels(t *testing.T) {
+	fulltest.Long(t)
 	m := small(t, "vision")
 	a, err := Init(m, InitOptions{Rank: 2})
 	require.NoError(t, err)
@@ -119,6 +120,7 @@ func TestConvolutionsOfAStepHaveKernels(t *testing.T) {
 // TestPtxasTakesEveryKernelOfAStep: without spills, and with constants loaded before the wait, as in programs that only run. ptxas takes
 // minutes for a step of vision, so in one precision.
 func TestPtxasTakesEveryKernelOfAStep(t *testing.T) {
+	fulltest.Long(t)
 	tool := kerneltest.Assembler(t)
 	for _, name := range []string{"policy", "vision", "dmonitoring"} {
 		for _, in := range []string{"bf16", "fp16", "fp32"} {
@@ -172,6 +174,7 @@ func TestAStepLowersTheLoss(t *testing.T) {
 // one tensor of vision, of which the program misses 0.025). bf16, and fp16 of dmonitoring, miss more than 2e-2, as PyTorch does:
 // TestGradientsInHalfPrecision holds them to that.
 func TestGradientsOfWholeModels(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range models {
 		for in, bound := range map[string]float64{"fp32": 1e-4, "fp16": 2e-2} {
 			if in != "fp32" && name != "policy" && (name == "dmonitoring" || !fulltest.Runs(t.Name())) {
@@ -432,6 +435,7 @@ func missed(want, y []float64) float64 {
 
 // TestMicroBatchesAreOneBatch: the mean gradient of two is that of both, and a step leaves the same bits on every run.
 func TestMicroBatchesAreOneBatch(t *testing.T) {
+	fulltest.Long(t)
 	m := small(t, "policy")
 	train := func(micro int) (norm float64, a *Adapter) {
 		a, err := Init(m, InitOptions{Rank: 2})
@@ -553,6 +557,7 @@ func TestAStepHasTheSameBits(t *testing.T) {
 
 // TestABatchIsItsMicroBatches: a step of two samples at once is that of one after the other.
 func TestABatchIsItsMicroBatches(t *testing.T) {
+	fulltest.Long(t)
 	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	file, err := onnx.Decode("policy.onnx", src.ONNX)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -23,6 +24,7 @@ func halves(x *ir.Expansion, g *ir.Graph, outputs map[string]*ir.Value) *ir.Valu
 
 // TestTermsOfALossComeBackByName: after a step, a micro-batch and an evaluation, in f32 whatever the step's precision.
 func TestTermsOfALossComeBackByName(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	for _, in := range []string{"fp32", "fp16"} {
 		m, tr := stepOf(t, StepOptions{Precision: in, MicroBatches: 2, Evaluate: true, Loss: halves})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/trace"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -16,6 +17,7 @@ import (
 // TestATraceFollowsAStep: every launch of what prepares an adapter and of a step's forward and backward, in each precision, is
 // within what rounding explains. Layers read slices of one vector of trained numbers there.
 func TestATraceFollowsAStep(t *testing.T) {
+	fulltest.Long(t)
 	m := small(t, "policy")
 	for _, in := range []string{"fp32", "fp16", "bf16"} {
 		s := newGradients(t, m, trained(t, m, InitOptions{Rank: 2}), StepOptions{Precision: in})

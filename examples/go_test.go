@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -68,6 +69,7 @@ func (m *module) frames(name string, write func(dir string) error) string {
 }
 
 func TestGoExamples(t *testing.T) {
+	fulltest.Long(t)
 	m := newModule(t)
 	m.run("go", "vet", "./...")
 

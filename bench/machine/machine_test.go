@@ -17,6 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/simulated"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 )
@@ -106,6 +107,7 @@ func requireFound(t *testing.T, on *cost.Machine, f *cost.File, factor float64) 
 // constants, though it knew others. What the model has no term for is not asked of it: loads that wait for each
 // other, what a host waits, and what a term does not hide.
 func TestMeasure_RecoversModelConstants(t *testing.T) {
+	fulltest.Long(t)
 	for _, on := range machines(t) {
 		f := measureAll(t, on, simulated.Noise{}, 1)
 		requireFound(t, on, f, 1)
@@ -117,6 +119,7 @@ func TestMeasure_RecoversModelConstants(t *testing.T) {
 
 // TestMeasure_FindsConstantsDespiteNoise: times that vary by percents, a few of them three times as long.
 func TestMeasure_FindsConstantsDespiteNoise(t *testing.T) {
+	fulltest.Long(t)
 	for i, on := range machines(t) {
 		requireFound(t, on, measureAll(t, on, simulated.Noise{Seed: uint64(i), Jitter: 0.02, Outliers: 0.04}, 15), 1.75)
 	}
@@ -597,6 +600,7 @@ func (g *slower) RunTimed(ctx context.Context, timing hal.Timing) (time.Duration
 // TestMemoryIsMeasuredByKind: memory of each kind is found to be as fast as it is, the device's own, pinned and managed, and where there is none
 // of a kind, the file says so.
 func TestMemoryIsMeasuredByKind(t *testing.T) {
+	fulltest.Long(t)
 	small := *target.Default()
 	small.L2Bytes = 2 << 20
 	row := &small

@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/ptx/mmaprobe"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -50,6 +51,7 @@ func measured(t *testing.T, on string, sumBits map[string]int) *cost.File {
 
 // TestSumsThatDropBitsAreFound, of each type that a target multiplies, and where all sums are f32's, nothing is said of bits.
 func TestSumsThatDropBitsAreFound(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []struct {
 		on      string
 		sumBits map[string]int
@@ -83,6 +85,7 @@ func TestSumsThatDropBitsAreFound(t *testing.T) {
 // TestKernelsAddPartialSumsByWhatWasFound: a file that the measurement wrote changes kernels as one that says so by hand, and one of a device whose
 // sums are f32's changes none.
 func TestKernelsAddPartialSumsByWhatWasFound(t *testing.T) {
+	fulltest.Long(t)
 	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode("policy.onnx", src.ONNX)

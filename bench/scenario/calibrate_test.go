@@ -10,6 +10,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -52,6 +53,7 @@ func TestCalibration_IsWhatTheNetworkSaw(t *testing.T) {
 
 // TestPolicy_InAPrecisionThatIsCalibrated is the same in any company, and fp16 where that is as fast.
 func TestPolicy_InAPrecisionThatIsCalibrated(t *testing.T) {
+	fulltest.Long(t)
 	m := policyFile(t, perceptron)
 	list := drawn(rand.New(rand.NewPCG(3, 4)), 5)
 	for i := range list {
@@ -85,6 +87,7 @@ func TestPolicy_InAPrecisionThatIsCalibrated(t *testing.T) {
 
 // TestCalibration_OfARecordingIsOfDrawnPictures, so that models are the same whatever loops see.
 func TestCalibration_OfARecordingIsOfDrawnPictures(t *testing.T) {
+	fulltest.Long(t)
 	s := bendRoad(t)
 	m := modelsOf(t, "vision", "policy")
 	var want map[string][]byte

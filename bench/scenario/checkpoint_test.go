@@ -10,11 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/console"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestCheckpoint_GoesOnToTheSameBits: a batch that was stopped in its midst, of a controller, of a policy with states
 // and of models with histories, ends as it would have.
 func TestCheckpoint_GoesOnToTheSameBits(t *testing.T) {
+	fulltest.Long(t)
 	pid, err := BuiltIn("pid")
 	require.NoError(t, err)
 	d := device(t)
@@ -86,6 +88,7 @@ func TestCheckpoint_GoesOnToTheSameBits(t *testing.T) {
 // TestCheckpoint_FitsOtherSizes: the step of a controller is compiled for as many loops as run at once. A checkpoint of
 // two loops of four, the last of six, fits a step of two; one of a step of two fits the step of three.
 func TestCheckpoint_FitsOtherSizes(t *testing.T) {
+	fulltest.Long(t)
 	d := device(t)
 	list := drawn(rand.New(rand.NewPCG(33, 34)), 6)
 	for i := range list {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -27,6 +28,7 @@ func asking(rng *rand.Rand, n int) []Scenario {
 
 // TestControls_IsItsTwin: 10,000 drawn vehicles from the start for some steps, by the evaluator in float64.
 func TestControls_IsItsTwin(t *testing.T) {
+	fulltest.Long(t)
 	const loops, steps = 10000, 30
 	g, kept, err := (&design{loops: loops, float: ir.Float64, controller: Asked, tier: Controls}).graph("")
 	require.NoError(t, err)

@@ -229,6 +229,7 @@ func (v *view) painted(k int, seen []byte) modeld.Picture {
 // TestModels_AreModelds: what a batch of loops commands is what as many loops of package modeld command, each alone, that
 // see the same pictures: histories, what models are told, parsing, the rule of the release and smoothing.
 func TestModels_AreModelds(t *testing.T) {
+	fulltest.Long(t)
 	const loops = 3
 	d := openEmu(t, emu.Options{})
 	for name, names := range map[string][]string{"plan": {"vision", "policy"}, "curvature": {"vision010", "policy010"},
@@ -346,6 +347,7 @@ func TestModels_AreTheSameProgramEachTime(t *testing.T) {
 }
 
 func TestModels_AreTakenByPtxas(t *testing.T) {
+	fulltest.Long(t)
 	l, err := modelsOf(t, "vision", "policy").load(modelLoops)
 	require.NoError(t, err)
 	assemble(t, &design{loops: modelLoops, float: ir.Float32, models: l, view: l.view})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -142,6 +143,7 @@ func TestMPC_SolvesItsProblem(t *testing.T) {
 // TestMPC_Drives: it fails in no more loops than pid does on the same draws, give or take one, and recovers from an
 // offset.
 func TestMPC_Drives(t *testing.T) {
+	fulltest.Long(t)
 	r := &Runner{Device: device(t)}
 	var list []Scenario
 	for _, name := range []string{"curve", "offset-recovery", "crosswind", "latency"} {

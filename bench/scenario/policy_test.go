@@ -11,6 +11,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -74,6 +75,7 @@ func straight(batch any) func(b *onnx.Builder) {
 // TestPolicy_DrivesAsACallback that computes the same in Go does: observations in their order, commands, states of each
 // loop from zero on; whether the file leaves its batch open or computes one loop at a time.
 func TestPolicy_DrivesAsACallback(t *testing.T) {
+	fulltest.Long(t)
 	for name, batch := range map[string]any{"open": "N", "one": 1, "controls": "N"} {
 		r := &Runner{Device: device(t)}
 		list := drawn(rand.New(rand.NewPCG(21, 22)), 9)
@@ -134,6 +136,7 @@ func perceptron(b *onnx.Builder) {
 // TestPolicy_HasTheSameBitsInAnyCompany: in each precision a loop depends neither on its place in a batch nor on the
 // loops beside it, and the checks of the CPU device pass.
 func TestPolicy_HasTheSameBitsInAnyCompany(t *testing.T) {
+	fulltest.Long(t)
 	m := policyFile(t, perceptron)
 	list := drawn(rand.New(rand.NewPCG(3, 4)), 5)
 	for i := range list {
@@ -168,6 +171,7 @@ func TestPolicy_HasTheSameBitsInAnyCompany(t *testing.T) {
 
 // TestPolicy_IsTakenByPtxas, for every target, without spills.
 func TestPolicy_IsTakenByPtxas(t *testing.T) {
+	fulltest.Long(t)
 	for _, precision := range []string{"fp32", "fp16"} {
 		n, err := (&Policy{ONNX: policyFile(t, perceptron), Precision: precision}).load(policyLoops)
 		require.NoError(t, err)

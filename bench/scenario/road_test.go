@@ -9,6 +9,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -65,6 +66,7 @@ func TestRoad_IsItsTwin(t *testing.T) {
 }
 
 func TestRoad_OnTheDevice(t *testing.T) {
+	fulltest.Long(t)
 	rng := rand.New(rand.NewPCG(21, 10))
 	kernelsAreTheTwins(t, knotted(rng, drawn(rng, 1000)))
 }
@@ -72,6 +74,7 @@ func TestRoad_OnTheDevice(t *testing.T) {
 // TestRoad_IsTheSameInAnyBatch, to the bit, of loops that have knots and of those that do not, also where none of the
 // batch has.
 func TestRoad_IsTheSameInAnyBatch(t *testing.T) {
+	fulltest.Long(t)
 	d, err := emu.Open(emu.Options{})
 	require.NoError(t, err)
 	defer d.Close()
@@ -104,6 +107,7 @@ func TestRoad_IsTheSameInAnyBatch(t *testing.T) {
 
 // TestRoad_OfOneCurve: knots of a curve give what its parameters give.
 func TestRoad_OfOneCurve(t *testing.T) {
+	fulltest.Long(t)
 	d, err := emu.Open(emu.Options{})
 	require.NoError(t, err)
 	defer d.Close()
@@ -133,6 +137,7 @@ func TestRoad_OfOneCurve(t *testing.T) {
 // TestRoad_IsDrivenAsRecorded: the controller follows recorded speeds, by distance and by time, and a recorded lead is a
 // car to keep away from.
 func TestRoad_IsDrivenAsRecorded(t *testing.T) {
+	fulltest.Long(t)
 	d, err := emu.Open(emu.Options{})
 	require.NoError(t, err)
 	defer d.Close()
@@ -176,6 +181,7 @@ func TestRoad_IsDrivenAsRecorded(t *testing.T) {
 }
 
 func TestRoad_StepIsThreeLaunches(t *testing.T) {
+	fulltest.Long(t)
 	c, err := BuiltIn("pid")
 	require.NoError(t, err)
 	d := &design{loops: 1024, float: ir.Float32, controller: c, knots: 256}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 func device(t *testing.T) hal.Device {
@@ -57,6 +58,7 @@ func constant(curvature, accel float32) *Callback {
 
 // TestRunBatch_ClosedForms: what can be said without integrating.
 func TestRunBatch_ClosedForms(t *testing.T) {
+	fulltest.Long(t)
 	r := &Runner{Device: device(t)}
 	run := func(a Algorithm, values map[string]float64) func(name string) float64 {
 		out, err := r.RunBatch(t.Context(), []Scenario{with(t, "closed", values)}, a, 1, 1)
@@ -163,6 +165,7 @@ func TestRunBatch_Collides(t *testing.T) {
 
 // TestRunBatch_Callback: a callback that computes what the built-in controller does drives the same.
 func TestRunBatch_Callback(t *testing.T) {
+	fulltest.Long(t)
 	r := &Runner{Device: device(t)}
 	s := with(t, "curve", map[string]float64{"curvature": 0.005, "duration": 5, "offset": 0.4, "noise_offset": 0.1})
 	c, err := BuiltIn("feedforward")

@@ -81,6 +81,7 @@ func near(
 
 // TestStep_IsItsTwin: 10,000 drawn loops, each from the start for some steps, by the evaluator in float64.
 func TestStep_IsItsTwin(t *testing.T) {
+	fulltest.Long(t)
 	stepsAreTheTwins(t, drawn(rand.New(rand.NewPCG(1, 2)), 10000))
 }
 
@@ -141,6 +142,7 @@ func stepsAreTheTwins(t *testing.T, list []Scenario) {
 // TestRunBatch_IsTheSameInAnyBatch, to the bit: sizes of batches, what else is in them, and the device's checks change
 // nothing.
 func TestRunBatch_IsTheSameInAnyBatch(t *testing.T) {
+	fulltest.Long(t)
 	d, err := emu.Open(emu.Options{})
 	require.NoError(t, err)
 	defer d.Close()
@@ -385,6 +387,7 @@ func TestStep_IsTakenByPtxas(t *testing.T) {
 // TestStep_IsThreeLaunches: one kernel for all that a loop computes, and one for a row of each of its rings, of which tier
 // controls has one.
 func TestStep_IsThreeLaunches(t *testing.T) {
+	fulltest.Long(t)
 	launches := func(p *runtime.Program) int { return len(p.Variants[0].Entries[0].Launches) }
 	for i := range Controllers {
 		require.Equal(t, 3, launches(programOf(t, &Controllers[i], Planner)), Controllers[i].Name)

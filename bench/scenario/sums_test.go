@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // tenMinutes is a scenario of that length with some parameters set, all of them numbers that f32 has.
@@ -34,6 +36,7 @@ func lastOf(r *Result, traces []Trace, loop int) map[string]float64 {
 // f32 rounds what a substep adds by the most: on a road that is banked, with cars in front and behind, and of a vehicle
 // that cannot do what it is asked for.
 func TestLongSums_AreTheTwins(t *testing.T) {
+	fulltest.Long(t)
 	const seed, ulp = 7, 0x1p-23
 	pid, err := BuiltIn("pid")
 	require.NoError(t, err)

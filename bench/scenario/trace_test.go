@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // loopsOf are loops of a family, of 2 s.
@@ -44,6 +46,7 @@ func TestRunBatch_NoiseIsTheLoopsOwn(t *testing.T) {
 
 // TestRunBatch_KeepsWhatHasEnded: a run that is stopped returns the loops of the batches before.
 func TestRunBatch_KeepsWhatHasEnded(t *testing.T) {
+	fulltest.Long(t)
 	c, err := BuiltIn("pid")
 	require.NoError(t, err)
 	list := loopsOf(t, "sensor-dropout", 5)

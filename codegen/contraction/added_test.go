@@ -84,6 +84,7 @@ func TestASecondProductIsAdded(t *testing.T) {
 
 // TestASecondProductIsAssembled for every target, without spills.
 func TestASecondProductIsAssembled(t *testing.T) {
+	fulltest.Long(t)
 	for _, on := range target.Names() {
 		for _, d := range []ir.DType{f16, bf16, f32} {
 			for _, c := range []adaptedCase{{m: 800, k: 384, n: 1152, r: 16, transD: true, both: true}, {m: 800, k: 1152, n: 384, r: 2, factors: true}, {m: 33, k: 96, n: 40, r: 64, factors: true}} {
@@ -100,6 +101,7 @@ func TestASecondProductIsAssembled(t *testing.T) {
 
 // TestEveryScheduleAddsTheSecondProduct: once, whichever warps and blocks share K.
 func TestEveryScheduleAddsTheSecondProduct(t *testing.T) {
+	fulltest.Long(t)
 	for i, d := range bothTypes {
 		b, ctx := newRegion(t), sm121(t)
 		region := adaptedCase{m: 40, k: 200, n: 72 - int(d-f16), r: 9, dtype: d, transD: true, factors: i == 0}.region(b)

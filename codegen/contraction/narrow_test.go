@@ -191,6 +191,7 @@ func targetsOf(i, j, sizes int) []string {
 }
 
 func TestNarrowMatMulEqualsTheReference(t *testing.T) {
+	fulltest.Long(t)
 	sizes := []narrowCase{
 		{m: 25, k: 384, n: 96}, {m: 33, k: 80, n: 40}, {m: 130, k: 256, n: 64, members: 2}, {m: 5, k: 7, n: 3}, {m: 25, k: 1536, n: 48},
 	}
@@ -204,6 +205,7 @@ func TestNarrowMatMulEqualsTheReference(t *testing.T) {
 }
 
 func TestNarrowConvEqualsTheReference(t *testing.T) {
+	fulltest.Long(t)
 	sizes := []narrowCase{
 		{h: 8, w: 8, c: 64, co: 64, window: 1, stride: 1, group: 1},
 		{h: 8, w: 10, c: 32, co: 48, window: 3, stride: 2, pad: 1, group: 1, residual: f16},

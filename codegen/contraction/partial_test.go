@@ -86,6 +86,7 @@ func TestPartialSums(t *testing.T) {
 
 // TestEveryScheduleAddsPartialSums: whichever warps and blocks share K.
 func TestEveryScheduleAddsPartialSums(t *testing.T) {
+	fulltest.Long(t)
 	b, ctx := newRegion(t), keeping(t, 30)
 	region := narrowCase{a: e4m3, b: e4m3, out: f16, m: 40, k: 264, n: 72}.region(b)
 	p, err := normaliseFor(region, ctx.Target)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -75,6 +76,7 @@ func TestProductProducer_EqualsTheReference(t *testing.T) {
 
 // TestEveryScheduleMultipliesTwice runs candidates: warps that share K of the product in front, hidden units beyond K, blocks with some of the hidden units each.
 func TestEveryScheduleMultipliesTwice(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []productCase{
 		{m: 40, c: 72, k: 104, n: 72, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true},
 		{m: 40, c: 80, k: 208, n: 72, op: "Gelu", x: e2m1, w: e2m1, a: e2m1, weights: e2m1, norm: true},

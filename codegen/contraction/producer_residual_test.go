@@ -11,6 +11,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -123,6 +124,7 @@ var (
 )
 
 func TestInvertedResidualsEqualTheReference(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []expandCase{
 		{h: 10, w: 20, k: 16, c: 48, n: 24, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16},
 		{h: 9, w: 7, k: 24, c: 40, n: 24, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: true, images: 2},

@@ -168,6 +168,7 @@ func TestEveryScheduleSlidesItsWindows(t *testing.T) {
 // TestEveryScheduleHasItsRows runs candidates as TestEveryScheduleComputesTheSame does: blocks with some of the chunks of K each, rows that
 // several warps take in turn, columns beyond K.
 func TestEveryScheduleHasItsRows(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []rowsCase{
 		{op: "LayerNorm", m: 40, k: 200, n: 72, x: f32, a: f16, w: f16, gain: true},
 		{op: "LayerNorm", m: 40, k: 208, n: 72, x: f32, a: e2m1, w: e2m1, gain: true},
@@ -338,6 +339,7 @@ func TestAttentionProducer_EqualsTheReference(t *testing.T) {
 // TestEveryScheduleHasItsHeads runs candidates as TestEveryScheduleComputesTheSame does: blocks with some of the heads each, several at a time
 // and one after the other, rows of two images, columns beyond K.
 func TestEveryScheduleHasItsHeads(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []headsCase{
 		{b: 2, h: 6, s: 25, d: 32, n: 72, x: f16, a: f16, w: f16, after: true},
 		{h: 3, s: 18, t: 40, d: 48, n: 40, x: f16, a: f16, w: f16},

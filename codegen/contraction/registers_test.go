@@ -16,6 +16,7 @@ import (
 // TestRegistersAreEstimated: a schedule is planned with no fewer registers than ptxas takes, so that no residency is planned that there is not, and,
 // where nothing is converted, with few more.
 func TestRegistersAreEstimated(t *testing.T) {
+	fulltest.Long(t)
 	tool := kerneltest.Assembler(t)
 	for _, c := range []struct {
 		narrowCase
@@ -66,6 +67,7 @@ func TestRegistersAreEstimated(t *testing.T) {
 
 // TestRegistersOfExpansionsAreEstimated: nor is a schedule of an inverted residual, whatever its pixels are multiplied as.
 func TestRegistersOfExpansionsAreEstimated(t *testing.T) {
+	fulltest.Long(t)
 	tool := kerneltest.Assembler(t)
 	small := expandCase{h: 40, w: 40, k: 24, c: 144, n: 24, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: true}
 	large := expandCase{h: 20, w: 40, k: 112, c: 240, n: 40, window: [2]int{5, 5}, stride: 1, pad: 2, x: f16, between: f16}

@@ -9,11 +9,13 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // TestPlansComputeTheSame runs plans of a tuner's space, drawn by chance, of every kind of main loop, and has ptxas take them without spills.
 func TestPlansComputeTheSame(t *testing.T) {
+	fulltest.Long(t)
 	rng := rand.New(rand.NewSource(5))
 	matrix := func(a, b, out ir.DType) narrowCase { return narrowCase{a: a, b: b, out: out, m: 70, k: 384, n: 72} }
 	rounded := matrix(f16, e4m3, f16)

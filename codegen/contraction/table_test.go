@@ -47,6 +47,7 @@ func TestTableOfLargeContractions(t *testing.T) {
 // TestContractionsOfSmallModels is the same, without the table, of the small models, which have few products of that size. What
 // lies below it cannot use a shared load often, or fill the machine.
 func TestContractionsOfSmallModels(t *testing.T) {
+	fulltest.Long(t)
 	_, count := contractions(t, driving.Small, 1_000_000)
 	require.Greater(t, count, 20)
 }

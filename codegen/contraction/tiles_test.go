@@ -108,6 +108,7 @@ func constants(spec *kernel.Spec) []byte {
 // TestBothDirectionsReadTheSameWeights: a layer, and the gradient of its input, of shapes that no tile divides, from the same bytes, no
 // more of them than blocks of 16×16 take.
 func TestBothDirectionsReadTheSameWeights(t *testing.T) {
+	fulltest.Long(t)
 	for _, d := range []ir.DType{f16, bf16} {
 		for i, c := range []layerCase{
 			{m: 25, k: 384, n: 1152},
@@ -165,6 +166,7 @@ func TestBothDirectionsReadTheSameWeights(t *testing.T) {
 // TestEveryScheduleReadsTiles is TestEveryScheduleComputesTheSame for weights that are read in both directions, of a matrix that tiles
 // reach beyond in both.
 func TestEveryScheduleReadsTiles(t *testing.T) {
+	fulltest.Long(t)
 	for i, c := range []layerCase{{m: 40, k: 200, n: 72, dtype: f16}, {m: 33, k: 328, n: 69, dtype: bf16}, {m: 33, k: 256, n: 128, dtype: bf16, r: 3},
 		{m: 33, k: 328, n: 72, dtype: f16, weights: e4m3}, {m: 33, k: 328, n: 69, dtype: bf16, weights: e3m2}, {m: 40, k: 200, n: 160, dtype: bf16, weights: e2m1}} {
 		ctx := sm121(t)

@@ -34,6 +34,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/testing/clibrary"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/clone"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -69,6 +70,7 @@ func blocks(t *testing.T, page string) (out []block) {
 }
 
 func TestGuide_CommandsPrintWhatIsShown(t *testing.T) {
+	fulltest.Long(t)
 	g := newGuide(t)
 	for _, page := range pages {
 		if page == pythonPage {
@@ -408,6 +410,7 @@ func (g *guide) python(t *testing.T, at, text string) string {
 
 // TestFlagsOfTheGuide: a page names no flag that no command has, and every flag is in some page.
 func TestFlagsOfTheGuide(t *testing.T) {
+	fulltest.Long(t)
 	known := map[string]bool{}
 	for _, f := range strings.Fields("gpus ignore-missing strip-components mca nnodes nproc-per-node node-rank master-addr no-python") {
 		known["--"+f] = true // of docker, sha256sum, tar, mpirun and torchrun

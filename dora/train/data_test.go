@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/dataset"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
 // TestResume_RefusesChangedData: a byte in the middle of a log, whose size and mtime stay.
 func TestResume_RefusesChangedData(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 24)
 	opt.Set, opt.Data = nil, t.TempDir()
 	opt.Epochs, opt.BatchSize, opt.MicroBatch, opt.Val, opt.Warmup = 1, 4, 4, 0, 0

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/dataset"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestPortionsCountEachSampleOnce whatever the number of samples.
@@ -147,6 +148,7 @@ func TestTheLastAdapterIsJudgedToo(t *testing.T) {
 
 // TestARunThatStopsBeforeItsFirstUpdateGoesOn: with its metrics, of which the model without adapter is the first.
 func TestARunThatStopsBeforeItsFirstUpdateGoesOn(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 24)
 	opt.Epochs = 1
 	ctx, cancel := context.WithCancel(context.Background())
@@ -182,6 +184,7 @@ func (r renamed) Fingerprint() string { return fmt.Sprintf("%064x", 7) }
 
 // TestResumingWithAnotherDivisionIsNamed: what only divides the work gives other bits too.
 func TestResumingWithAnotherDivisionIsNamed(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 12)
 	opt.Epochs, opt.Val = 1, 0
 	ctx, cancel := context.WithCancel(context.Background())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/internal/memory"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/hostile"
 )
 
@@ -140,6 +141,7 @@ func FuzzDecodeState(f *testing.F) {
 
 // TestResume_KeepsADamagedCheckpoint under another name, where training makes the checkpoint again.
 func TestResume_KeepsADamagedCheckpoint(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 12)
 	opt.Epochs, opt.Val, opt.CheckpointEvery, opt.Keep = 1, 0, 1, 9
 	result, err := Run(t.Context(), opt, alone(t))
@@ -162,6 +164,7 @@ func TestResume_KeepsADamagedCheckpoint(t *testing.T) {
 
 // TestResume_RefusesPositionsOutsideTheTraining, as of a state file that somebody wrote.
 func TestResume_RefusesPositionsOutsideTheTraining(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 12)
 	opt.Epochs, opt.Val, opt.CheckpointEvery = 1, 0, 1
 	result, err := Run(t.Context(), opt, alone(t))

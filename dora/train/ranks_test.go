@@ -125,6 +125,7 @@ func TestRanksTrainAsOne(t *testing.T) {
 
 // TestRanksUnderMPITrainAsOverTCP: the same bits.
 func TestRanksUnderMPITrainAsOverTCP(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 24)
 	s := settings{Count: 24, Batch: 2, Epochs: 2, Output: "tcp"}
 	trained(t, opt, 2, s)
@@ -143,6 +144,7 @@ func TestRanksUnderMPITrainAsOverTCP(t *testing.T) {
 // TestARankThatIsKilledEndsTraining: the others end within seconds and name it, and training goes on from the last checkpoint: on as many ranks with the bits
 // of a run that went through, on fewer up to rounding.
 func TestARankThatIsKilledEndsTraining(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 48)
 	s := settings{Count: 48, Batch: 6, Epochs: 4, Every: 2, Output: "through"}
 	trained(t, opt, 2, s)
@@ -194,6 +196,7 @@ func TestFewerRanksGoOnWithOtherMicroBatches(t *testing.T) {
 
 // TestRanksWithOtherSettingsAreRefused before the first update, on all of them.
 func TestRanksWithOtherSettingsAreRefused(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 48)
 	for _, r := range job(t, opt, 2, settings{Count: 48, Batch: 6, Epochs: 1, Output: "out", Other: 2}).Wait() {
 		assert.Equal(t, 3, r.Code)
@@ -206,6 +209,7 @@ func TestRanksWithOtherSettingsAreRefused(t *testing.T) {
 // a time, the third rank takes away what the second one has too much; of three samples, two at a time, the third rank
 // has none.
 func TestRanksJudgeAlike(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 12)
 	for _, c := range []struct {
 		count, held, micro int
@@ -235,6 +239,7 @@ func TestRanksJudgeAlike(t *testing.T) {
 // TestARankThatIsInterruptedStopsAll after the same update, with one checkpoint, from which they go on with the bits of
 // ranks that ran through.
 func TestARankThatIsInterruptedStopsAll(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 48)
 	s := settings{Count: 48, Batch: 6, Epochs: 4, Every: 1000, Output: "through"}
 	trained(t, opt, 2, s)
@@ -276,6 +281,7 @@ func TestARankThatIsInterruptedStopsAll(t *testing.T) {
 // TestAGradientThatIsNotFiniteOnOneRank is left out by all: the adapter is that of one rank with as large a batch,
 // which leaves out the same update.
 func TestAGradientThatIsNotFiniteOnOneRank(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 24)
 	set := opt.Set.(drawn)
 	training, _, err := dataset.Split(set, opt.Val, opt.Seed)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -116,6 +117,7 @@ func TestResumingWithOtherSettingsIsRefused(t *testing.T) {
 
 // TestAFullDiskKeepsTheLastCheckpoint: training goes on without it, and ends with the error.
 func TestAFullDiskKeepsTheLastCheckpoint(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 16)
 	opt.Epochs, opt.Val, opt.CheckpointEvery = 2, 0, 2
 	require.NoError(t, os.Mkdir(opt.Output, 0o755))
@@ -158,6 +160,7 @@ func TestDivergenceEndsTraining(t *testing.T) {
 
 // TestADryRunWritesNothing: not even the directory.
 func TestADryRunWritesNothing(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 24)
 	var said []string
 	opt.DryRun, opt.Cache = true, ""
@@ -172,6 +175,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 
 // TestOneTrainingWritesToADirectory: another one is refused while it does, and changes nothing.
 func TestOneTrainingWritesToADirectory(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 12)
 	opt.Epochs, opt.Val, opt.CheckpointEvery = 1, 0, 1
 	second := func(resume bool) error {

@@ -25,6 +25,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/recovery"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -121,6 +122,7 @@ func sum(t *testing.T, opt Options, name string) string {
 // TestAStoppedRunGoesOnWithTheSameBits: stopped once by its context, once as if it were killed between two checkpoints, it ends with the adapter, the best
 // adapter and the state of one that ran through, and with its metrics.
 func TestAStoppedRunGoesOnWithTheSameBits(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 24)
 	opt.CheckpointEvery, opt.EvaluateEvery = 2, 3
 	through, parts := opt, opt
@@ -167,6 +169,7 @@ func TestAStoppedRunGoesOnWithTheSameBits(t *testing.T) {
 
 // TestAnAdapterIsTrainedOn: from another training's end, with its layers and ranks, and resumed with it.
 func TestAnAdapterIsTrainedOn(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 16)
 	opt.Epochs, opt.Rank, opt.CheckpointEvery = 1, 1, 1
 	_, err := Run(context.Background(), opt, alone(t))
@@ -191,6 +194,7 @@ func TestAnAdapterIsTrainedOn(t *testing.T) {
 
 // TestAStudentReachesItsTeacher: from routes, whose features a vision model computes; on a route that is kept from training the loss falls to less than a fifth.
 func TestAStudentReachesItsTeacher(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 24)
 	opt.Set, opt.Data = nil, "synthetic:routes=3,seconds=14,width=96,height=60"
 	opt.Epochs, opt.BatchSize, opt.MicroBatch, opt.Rate, opt.Val = 3, 8, 8, 1e-2, 0.34

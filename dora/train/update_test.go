@@ -14,6 +14,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/dora/dataset"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -138,6 +139,7 @@ func unfinite(set dataset.Set, is func(i int) bool) dataset.Set {
 
 // TestRun_ARefusedUpdateLeavesMoments and adapter as they were, and does not count in the correction of their bias.
 func TestRun_ARefusedUpdateLeavesMoments(t *testing.T) {
+	fulltest.Long(t)
 	opt := eachUpdate(t)
 	opt.Epochs, opt.Warmup = 1, 0
 	order := dataset.Shuffle(opt.Seed, 0, 24)
@@ -172,6 +174,7 @@ func TestRun_ARefusedUpdateLeavesMoments(t *testing.T) {
 
 // TestResume_RemembersRefusedUpdates: twenty in a row are too many, whether training stopped between them or not.
 func TestResume_RemembersRefusedUpdates(t *testing.T) {
+	fulltest.Long(t)
 	opt := eachUpdate(t)
 	opt.Epochs, opt.Warmup = 10, 0
 	opt.Set = unfinite(opt.Set, func(int) bool { return true })
@@ -195,6 +198,7 @@ func TestResume_RemembersRefusedUpdates(t *testing.T) {
 // TestRun_LossScaleOfFP16 halves with each refused update, and doubles after 2000 without one: a checkpoint says that
 // 1998 have been made.
 func TestRun_LossScaleOfFP16(t *testing.T) {
+	fulltest.Long(t)
 	opt := eachUpdate(t)
 	opt.Precision, opt.Epochs, opt.Warmup = "fp16", 4, 0
 	ctx, stop := context.WithCancel(t.Context())

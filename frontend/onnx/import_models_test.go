@@ -13,6 +13,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -72,6 +73,7 @@ func evaluateGolden(t *testing.T, g *ir.Graph, path string, round bool) float64 
 
 // The golden outputs are float64 throughout; what is left is that constants of the file's f32 subgraphs are rounded to it.
 func TestModelsEvaluateToTheirGoldenOutputs(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []struct {
 		model string
 		n     int
@@ -99,6 +101,7 @@ func TestModelsEvaluateToTheirGoldenOutputs(t *testing.T) {
 // The quantised models' distance from the unquantised network is what is known of them on the golden inputs: about 0.05
 // for fp8 and 0.09 for int8, by the README beside them.
 func TestQuantisedModelsImport(t *testing.T) {
+	fulltest.Long(t)
 	for model, limit := range map[string]float64{
 		"dmonitoring_modelopt_fp8": 0.08, "dmonitoring_modelopt_int8": 0.14, "dmonitoring_ort_int8": 0.14,
 	} {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -35,6 +36,7 @@ func runOracle(t *testing.T, py, what, dir string) {
 }
 
 func TestOnnxPackageAgrees(t *testing.T) {
+	fulltest.Long(t)
 	py, dir := python(t), t.TempDir()
 	runOracle(t, py, "make", dir)
 

@@ -174,6 +174,7 @@ func absorbed(call string, nth, code int, probing bool, before []string) bool {
 // TestEveryCallThatFails fails each entry point of the driver, at each of its calls in a device's life and with every
 // code: the error says which call it was and what it means, everything else is freed, and nothing crashes.
 func TestEveryCallThatFails(t *testing.T) {
+	fulltest.Long(t)
 	f, d := open(t, false)
 	require.NoError(t, d.Close())
 	for _, memory := range []struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/testing/fakecuda"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -25,6 +26,7 @@ import (
 // TestWholeModelsGoThroughTheDriver loads, captures, runs and frees small models on the fake driver, which holds every
 // launch against the PTX: kernel, number of parameters, threads, shared memory.
 func TestWholeModelsGoThroughTheDriver(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	for _, name := range []string{"policy", "vision", "dmonitoring", "supercombo"} {
 		src, err := driving.Made(name, driving.Small)

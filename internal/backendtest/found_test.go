@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -38,6 +39,7 @@ func found(t *testing.T) (cases []string) {
 
 // TestFoundCases_PassInEveryPrecision compares elements in the file's precision and f32, and directions in others.
 func TestFoundCases_PassInEveryPrecision(t *testing.T) {
+	fulltest.Long(t)
 	cases := found(t)
 	for _, p := range precision.Names() {
 		t.Run(p, func(t *testing.T) {

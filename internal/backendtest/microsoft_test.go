@@ -18,6 +18,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -57,6 +58,7 @@ func pass(t *testing.T, dir string) (names []string) {
 // TestMicrosoftOperators holds operators of com.microsoft, and those of trees and linear models, to what ONNX Runtime
 // computed when the cases were recorded. Every operator that is converted has a case.
 func TestMicrosoftOperators(t *testing.T) {
+	fulltest.Long(t)
 	if *update {
 		pack(t, byONNXRuntime(t, "1"), recorded)
 	}
@@ -81,6 +83,7 @@ func TestMicrosoftOperators(t *testing.T) {
 
 // TestMicrosoftOperatorsOnOtherData is the same with data that are not recorded, by the ONNX Runtime that is installed.
 func TestMicrosoftOperatorsOnOtherData(t *testing.T) {
+	fulltest.Long(t)
 	pass(t, byONNXRuntime(t, "2"))
 }
 
@@ -131,6 +134,7 @@ func unpacked(t *testing.T, path string) string {
 // TestMicrosoftOperators_InF16 holds attention with caches, weights in blocks and RoiAlign, compiled for fp16, to what ONNX
 // Runtime computed in f32: products of operands with 11 bits, and caches kept in f16.
 func TestMicrosoftOperators_InF16(t *testing.T) {
+	fulltest.Long(t)
 	dir := unpacked(t, recorded)
 	var dirs []string
 	for _, pattern := range []string{"GroupQueryAttention_*", "RotaryEmbedding_*", "GatherBlockQuantized_*", "MatMulNBits_*", "RoiAlign_*"} {

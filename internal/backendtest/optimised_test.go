@@ -17,6 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -26,6 +27,7 @@ import (
 // testdata/optimised.py) and runs it on the CPU device. Outputs are as near to ONNX Runtime's as these are to themselves
 // on inputs that differ by 1e-6.
 func TestNetworksThatONNXRuntimeOptimised(t *testing.T) {
+	fulltest.Long(t)
 	interpreter, err := toolchain.FindPython()
 	if err != nil || exec.Command(interpreter, "-c", "import onnx, onnxruntime, sympy").Run() != nil {
 		t.Skip("no Python with onnxruntime and sympy: set SPARK_PYTHON, or run make tools")

@@ -27,6 +27,7 @@ func checked(context.Context) (hal.Device, error) {
 // TestNodeCasesThroughPTX compiles every node case of the onnx package and runs its kernels on the CPU device with all
 // checks on: no wrong answer, no violation, and refusals only by name, as docs/data/skipped-cases.csv counts them (UPDATE=1 writes it).
 func TestNodeCasesThroughPTX(t *testing.T) {
+	fulltest.Long(t)
 	results, err := Run(context.Background(), []string{written(t, "nodecases")}, Options{Open: checked})
 	require.NoError(t, err)
 	reasons := map[string]int{}

@@ -13,12 +13,14 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // TestABatchIsItsSamples: a model with a batch of 1 inside, compiled for three samples, gives each what it gets alone, from no
 // more launches of the loop family than one sample needs.
 func TestABatchIsItsSamples(t *testing.T) {
+	fulltest.Long(t)
 	const samples = 3
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -38,6 +39,7 @@ func drawn(g *ir.Graph) []map[string]*npy.Array {
 // TestTheBudgetIsJudgedOnValidationInputs: with a budget that calibration inputs meet and validation inputs miss, more layers
 // stay in fp16; and the report has both sets.
 func TestTheBudgetIsJudgedOnValidationInputs(t *testing.T) {
+	fulltest.Long(t)
 	source := forced(t, "policy", "fp8", "sm_121").Source
 	dir := inputFiles(t, drawn(source))
 	opt := Options{Precision: "fp8", Targets: []string{"sm_121"}, Generated: 2, Validate: []string{dir}}
@@ -85,6 +87,7 @@ var slowL2 = func() *cost.File {
 
 // TestAChosenProgramIsMeasuredOnce: what a search measured last is the program, byte for byte, so that it is not run on all inputs again.
 func TestAChosenProgramIsMeasuredOnce(t *testing.T) {
+	fulltest.Long(t)
 	runs, candidates := 0, 0
 	r, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp8", MinCosine: .9, Generated: 4, Targets: []string{"sm_121"}, Machine: slowL2,
 		Progress: func(e console.Event) {
@@ -116,6 +119,7 @@ func TestValidationInputsThatCalibrate(t *testing.T) {
 // TestAProgramThatIsNoFasterStaysInHalf keeps all layers out of fp8 but one that is no faster in it; then it asks of a program
 // that is in nvfp4 all over, and slower.
 func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
+	fulltest.Long(t)
 	var keep []string
 	for i, l := range forced(t, "policy", "fp8", "sm_121").Accuracy.Layers {
 		if i > 0 {
@@ -159,6 +163,7 @@ func TestAProgramThatIsNoFasterStaysInHalf(t *testing.T) {
 // than in fp16, and than with 4 bits forced in every layer, or in all but a few that have 8, since its layers have the formats that their kernels
 // are fastest in.
 func TestNoLayerGoesDownThatBecomesSlower(t *testing.T) {
+	fulltest.Long(t)
 	of := func(o Options) *Result {
 		o.Precision, o.Machine = "nvfp4", slowL2
 		return lowPrecision(t, "policy", o)

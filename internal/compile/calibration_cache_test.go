@@ -14,11 +14,13 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/console"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestFindingsMakeTheSameProgram compiles with a file of findings that does not exist, that does, and without one: programs
 // are the same. Another target needs no walk through the graph, another budget one at most where layers were measured alone.
 func TestFindingsMakeTheSameProgram(t *testing.T) {
+	fulltest.Long(t)
 	for name, budget := range map[string]float64{"fp8": .9, "nvfp4": 0} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "policy.calibration")
@@ -129,6 +131,7 @@ func TestAnInterruptedCalibrationKeepsNothing(t *testing.T) {
 
 // TestFindingsOfAProgramThatIsKeptInFP16 are of the precision that was asked for.
 func TestFindingsOfAProgramThatIsKeptInFP16(t *testing.T) {
+	fulltest.Long(t)
 	opt := Options{Precision: "fp8", MinCosine: .999999, Generated: 2, Targets: []string{"sm_121"}, CalibrationCache: filepath.Join(t.TempDir(), "policy.calibration")}
 	for range 2 {
 		r, err := Compile(t.Context(), small(t, "policy"), opt)
@@ -139,6 +142,7 @@ func TestFindingsOfAProgramThatIsKeptInFP16(t *testing.T) {
 
 // A reference whose lengths are not those of the graph's outputs is refused, whatever the file's digest says.
 func TestFindings_RefuseForgedReferences(t *testing.T) {
+	fulltest.Long(t)
 	path := filepath.Join(t.TempDir(), "policy.calibration")
 	opt := Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, CalibrationCache: path}
 	_, err := Compile(t.Context(), small(t, "policy"), opt)

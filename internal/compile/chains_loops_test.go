@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -19,6 +20,7 @@ import (
 // TestTailsAreFewerLaunches: the models end with chains of loops, one launch each. Their outputs are those of the program whose loops are launches of
 // their own, but for what other orders of the sums do, and each takes the time that its schedule was chosen by.
 func TestTailsAreFewerLaunches(t *testing.T) {
+	fulltest.Long(t)
 	refusing := refusing(ir.FamilyLoop)
 	for _, name := range []string{"policy", "dmonitoring", "vision"} {
 		t.Run(name, func(t *testing.T) {

@@ -32,6 +32,7 @@ func chainsOf(g *ir.Graph, family string) (list []*ir.Node) {
 // TestChainsChangeNoBit: in every precision the program whose chains are kernels has the outputs of the one whose windows are launches
 // of their own, which they are where chains are refused. SPARK_FULL adds precisions that calibrate.
 func TestChainsChangeNoBit(t *testing.T) {
+	fulltest.Long(t)
 	refusing := refusing(ir.FamilyWindow)
 	for _, row := range precision.All() {
 		t.Run(row.Name, func(t *testing.T) {
@@ -117,6 +118,7 @@ func TestContractionsMultiplyWhatTheyCompute(t *testing.T) {
 // TestLayersOfAChainNameWhatTheyShareALaunchWith: a report has each layer with its own weights, those of a fused layer about as large as if it
 // had a launch of its own.
 func TestLayersOfAChainNameWhatTheyShareALaunchWith(t *testing.T) {
+	fulltest.Long(t)
 	for _, model := range []string{"policy", "dmonitoring"} {
 		r, _ := generated(t, model, "fp8", "sm_121")
 		var names []string

@@ -8,12 +8,14 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/families"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // TestRememberedSchedulesAreThoseThatAreChosen: of every region of models, whose constants differ where their shapes do not, whichever were
 // lowered before.
 func TestRememberedSchedulesAreThoseThatAreChosen(t *testing.T) {
+	fulltest.Long(t)
 	c, count := new(kernel.Memo), 0
 	for _, of := range []struct{ model, precision string }{{"vision", "fp16"}, {"policy", "fp16"}, {"policy", "fp8"}, {"policy", "nvfp4"}} {
 		r, _ := generated(t, of.model, of.precision, "sm_121")

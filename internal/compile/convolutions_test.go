@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -87,6 +88,7 @@ func convolutionModel(t *testing.T, cases []convolution) *onnx.Model {
 // is calibrated once, and compares each with the file in float64, and with the final graph as it rounds: there only the
 // sums' order differs, and in fp8 and nvfp4 codes of the values that the convolutions read.
 func TestEveryConvolutionInEveryPrecision(t *testing.T) {
+	fulltest.Long(t)
 	cases := convolutions()
 	for _, p := range []struct {
 		name        string

@@ -87,6 +87,7 @@ func TestSchedulesAreThePrograms(t *testing.T) {
 // predicting cannot disagree unseen. SPARK_FULL adds the other precisions of
 // each model.
 func TestSchedulesAreChosenByWhatTheyDo(t *testing.T) {
+	fulltest.Long(t)
 	ctx := &kernel.Context{Target: target.Default()}
 	worst := map[string]float64{}
 	for m, name := range []string{"vision", "policy", "dmonitoring"} {

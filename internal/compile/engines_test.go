@@ -59,6 +59,7 @@ func agree(t *testing.T, p *runtime.Program, in map[string]*npy.Array, against e
 // TestNativeCodeIsTheInterpreter runs every small model on both engines. Without conversions of e4m3, on sm_80, low precision
 // takes other instructions.
 func TestNativeCodeIsTheInterpreter(t *testing.T) {
+	fulltest.Long(t)
 	if _, err := emu.Open(emu.Options{Engine: emu.JIT}); err != nil {
 		t.Skip(err)
 	}
@@ -84,6 +85,7 @@ func TestNativeCodeIsTheInterpreter(t *testing.T) {
 
 // TestNativeCodeIsTheInterpreterOnFullModels is the same on the models of ../shared/models, where they are.
 func TestNativeCodeIsTheInterpreterOnFullModels(t *testing.T) {
+	fulltest.Long(t)
 	dir := filepath.Join("..", "..", "..", "shared", "models")
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip("no full-size models beside the repository: ", err)

@@ -11,12 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/gopkg"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestAStatefulPackageInAnotherModule does what a user does: a package in a module of their own, this repository as a
 // replacement, its own test, and a program that runs it with the state kept on the device, with the state fed by hand,
 // and loaded from the directory.
 func TestAStatefulPackageInAnotherModule(t *testing.T) {
+	fulltest.Long(t)
 	r, _ := generated(t, "supercombo", "fp16", "sm_121")
 	golden, err := r.Golden(t.Context())
 	require.NoError(t, err)

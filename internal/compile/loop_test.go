@@ -13,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -21,6 +22,7 @@ import (
 // TestTheStepOfModeldKeepsItsHistories: vision and policy as one program, steps with a missed frame among them, against the composed graph in
 // float64 whose states are kept by hand. The sixth step is the first to see what a state with a delay of four has kept of one that was no zero.
 func TestTheStepOfModeldKeepsItsHistories(t *testing.T) {
+	fulltest.Long(t)
 	var models []*onnx.Model
 	for _, name := range []string{"policy", "vision"} {
 		m, err := driving.Made(name, driving.Small)

@@ -18,6 +18,7 @@ import (
 // TestOneGraphTakesNoLongerThanItsModels: the step of modeld (warp, histories, vision, policy), predicted, against both models alone. With cold weights it takes 5 µs
 // more at most, and again and again 5 µs more than the models that run in turn. Of predictions by themselves each has all of L2.
 func TestOneGraphTakesNoLongerThanItsModels(t *testing.T) {
+	fulltest.Long(t)
 	const more = 5
 	run := func(t *testing.T, loop openpilot.Options, models []*onnx.Model) (sum, one *profile.Sum, turns float64) {
 		opt := Options{Precision: "fp16", Targets: []string{"sm_121"}}

@@ -80,6 +80,7 @@ func runs(t *testing.T, p *runtime.Program, samples []map[string][]byte, atATime
 // TestMicroBatchesAreRunsOneAfterTheOther: a batch of 4 in micro-batches of 2 and 1 has the bits that the programs of such batches give in 2 and 4
 // runs. Slices begin wherever they fall, and states are every sample's own.
 func TestMicroBatchesAreRunsOneAfterTheOther(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []struct {
 		name, precision string
 		size            int
@@ -102,6 +103,7 @@ func TestMicroBatchesAreRunsOneAfterTheOther(t *testing.T) {
 // TestALargeBatchIsItsSamples: a batch of 32, in four micro-batches in fp16 and in what the estimate prefers in fp32, gives each sample what the
 // program for one gives.
 func TestALargeBatchIsItsSamples(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range names {
 		for precision, bound := range map[string]float64{"fp16": 2e-2, "fp32": 1e-4} {
 			t.Run(name+" "+precision, func(t *testing.T) {

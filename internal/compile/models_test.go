@@ -289,6 +289,7 @@ func TestEveryTargetRunsTheSame(t *testing.T) {
 // GB10 alone what other tests have compiled: no refusal, no spills, constants loaded before the wait. The full-size models are
 // assembled for all targets in any case.
 func TestPtxasTakesEveryKernel(t *testing.T) {
+	fulltest.Long(t)
 	tool := kerneltest.Assembler(t)
 	for i, name := range names {
 		for k, in := range []string{precision.FP16, precision.FP32, precision.FP8, precision.NVFP4} {
@@ -440,6 +441,7 @@ func cut(x [][]float64, s runtime.Slice) [][]float64 {
 // TestFullModelsCheckedAndAssembled runs one golden input a model with every check of the device on, and assembles all
 // kernels for every target.
 func TestFullModelsCheckedAndAssembled(t *testing.T) {
+	fulltest.Long(t)
 	dir := filepath.Join("..", "..", "..", "shared", "models")
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip("no full-size models beside the repository: ", err)

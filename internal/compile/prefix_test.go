@@ -19,6 +19,7 @@ import (
 // TestAFrontIsItsSamples: batches whose first layers compute fewer samples at a time than the others give each sample what the program for one gives,
 // in a list that is repeated and in one that is not, of values in one piece and of the two towers'. All checks are on.
 func TestAFrontIsItsSamples(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []struct {
 		name, precision    string
 		batch, size, front int

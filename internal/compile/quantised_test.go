@@ -77,6 +77,7 @@ func partsOf(g *ir.Graph) (list []*ir.Node) {
 // where its number before rounding lies that near a tie. The relative L2 distance of every layer alone is below the 1e-2
 // that end to end is out of reach (TestQuantisedFilesAreAsAccurateAsONNXRuntime). make measure-accuracy prints the table.
 func TestQuantisedFilesAgreeLayerByLayer(t *testing.T) {
+	fulltest.Long(t)
 	if testing.Short() {
 		t.Skip("runs full-size models")
 	}
@@ -101,6 +102,7 @@ func TestQuantisedFilesAgreeLayerByLayer(t *testing.T) {
 // itself no nearer to its unoptimised run than 1e-2. What is asserted is that programs are as near to the exact outputs of
 // the network before quantisation as ONNX Runtime is, and no further from its unoptimised run than twice its own distance.
 func TestQuantisedFilesAreAsAccurateAsONNXRuntime(t *testing.T) {
+	fulltest.Long(t)
 	if testing.Short() {
 		t.Skip("runs full-size models")
 	}

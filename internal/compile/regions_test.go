@@ -25,6 +25,7 @@ import (
 // at its inputs. End to end one code that falls the other way decorrelates what follows; here nothing follows, and every
 // element is a number that rounding in f32 can make of the region: a code moves only where the sum lies at a tie.
 func TestEveryKernelOfAQuantisedModelComputesItsRegion(t *testing.T) {
+	fulltest.Long(t)
 	type run struct {
 		model     string
 		size      driving.Size

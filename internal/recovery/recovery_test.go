@@ -49,6 +49,7 @@ func small(t *testing.T) (*Network, *dora.Model, []*dora.Weight) {
 // TestADamagedNetworkIsBroughtBack: an adapter that could undo the damage is trained by distillation from the original, and
 // judged on inputs that training never saw. Training twice gives the same bytes.
 func TestADamagedNetworkIsBroughtBack(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	n, damaged, chosen := small(t)
 	before, err := n.Unseen.Model(ctx, damaged)
@@ -75,6 +76,7 @@ func TestADamagedNetworkIsBroughtBack(t *testing.T) {
 
 // TestTheLossFindsTheDamage: where the teacher's values are forced, the loss pulls at damaged layers alone.
 func TestTheLossFindsTheDamage(t *testing.T) {
+	fulltest.Long(t)
 	n, damaged, chosen := small(t)
 	n.Plain = 2
 	by, err := n.Sensitivity(context.Background(), damaged, Arithmetic{}, ByLoss)

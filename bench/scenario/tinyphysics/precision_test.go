@@ -82,6 +82,7 @@ func recorded(t testing.TB, m *onnx.Model, d Drives, batch int) string {
 
 // TestCompile_CalibratesTheNetworkAlone: the network of a step has fewer bytes in fp8, and the loop around it is as it was.
 func TestCompile_CalibratesTheNetworkAlone(t *testing.T) {
+	fulltest.Long(t)
 	m, batch := smallNetwork(t), 4
 	d := drawn(4, batch, 130)
 	dir := recorded(t, m, d, batch)

@@ -154,6 +154,7 @@ func TestRollout_GivesADriveTheSameBitsInAnyCompany(t *testing.T) {
 // TestRollout_GivesADriveTheSameBitsInBatchesOfAnySize runs the same drives through programs for batches of several sizes:
 // of a small network, or with SPARK_FULL=1 of the published one.
 func TestRollout_GivesADriveTheSameBitsInBatchesOfAnySize(t *testing.T) {
+	fulltest.Long(t)
 	var m *onnx.Model
 	var all Drives
 	sizes := map[int]int{1: 2, 7: 9} // of a batch, and how many drives

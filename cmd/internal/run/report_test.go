@@ -16,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -23,6 +24,7 @@ import (
 // TestTheReportIsWhatThisCommandMeasures compiles at low precision with spark-compile, runs the package on the calibration
 // inputs against the file evaluated in float64, and expects exactly the figures of the report, to the last bit. Layers so small are no faster in fp8: they go there for their size.
 func TestTheReportIsWhatThisCommandMeasures(t *testing.T) {
+	fulltest.Long(t)
 	dir := t.TempDir()
 	compiler := filepath.Join(dir, "spark-compile")
 	out, err := exec.Command("go", "build", "-o", compiler, "../../spark-compile").CombinedOutput()

@@ -24,6 +24,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -195,6 +196,7 @@ func apart(a, b [3]int) (most int) {
 // TestThePageDrawsWhatTheModelsSay: two packages on a drive in a real browser. What the page was sent, says and draws are the outputs of a loop of the
 // test's own.
 func TestThePageDrawsWhatTheModelsSay(t *testing.T) {
+	fulltest.Long(t)
 	path := chromium(t)
 	precisions, length := []string{"fp32", "fp16"}, 12
 	if *update {

@@ -12,10 +12,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestPage_IsWholeByItself: it loads nothing, its pictures are well formed, and its moving ones hold what loops did.
 func TestPage_IsWholeByItself(t *testing.T) {
+	fulltest.Long(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "s.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(`scenarios:

@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/collectives"
 	"github.com/spark-compile/spark-compile/dora/dataset"
 	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/localranks"
 )
 
@@ -61,6 +62,7 @@ func sameFiles(t *testing.T, dir, a, b string) {
 
 // TestRanks_WriteWhatOneProcessDoes, where loops do not divide evenly and where there are fewer than ranks.
 func TestRanks_WriteWhatOneProcessDoes(t *testing.T) {
+	fulltest.Long(t)
 	for _, n := range []int{7, 1} {
 		dir, args := noisy(t, n)
 		ran(t, localranks.Start(t, 1, nil, args("1")...))
@@ -89,6 +91,7 @@ func untilLoopsEnd(t *testing.T, dir, name string) {
 // TestRanks_ThatEndKeepWhatIsFinished: a rank that is killed is named, an interrupt ends all, and another number of
 // ranks goes on from what had ended, to the bytes of a run that was not stopped.
 func TestRanks_ThatEndKeepWhatIsFinished(t *testing.T) {
+	fulltest.Long(t)
 	dir, args := noisy(t, 6*1024)
 	ran(t, localranks.Start(t, 1, nil, args("whole")...))
 	resume := func(name string, size int) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/internal/console"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // shortRun is a run of six loops of a second, in batches of two.
@@ -32,6 +33,7 @@ func shortRun(t *testing.T, dir string) *runFlags {
 
 // TestRun_InterruptedGoesOn: a run that was stopped keeps the loops that had ended, and goes on to the same report.
 func TestRun_InterruptedGoesOn(t *testing.T) {
+	fulltest.Long(t)
 	whole, dir := shortRun(t, t.TempDir()), t.TempDir()
 	require.NoError(t, whole.run(t.Context(), io.Discard, io.Discard))
 	want, err := os.ReadFile(whole.JSON)
@@ -62,6 +64,7 @@ func TestRun_InterruptedGoesOn(t *testing.T) {
 
 // TestRun_InterruptedInABatchGoesOn: loops on their way are kept beside the report, and end as they would have.
 func TestRun_InterruptedInABatchGoesOn(t *testing.T) {
+	fulltest.Long(t)
 	whole := shortRun(t, t.TempDir())
 	require.NoError(t, whole.run(t.Context(), io.Discard, io.Discard))
 	want, err := os.ReadFile(whole.JSON)
@@ -116,6 +119,7 @@ func TestRun_InterruptedInABatchGoesOn(t *testing.T) {
 
 // TestRun_SavesWhileLoopsRun: what is there in the middle of a batch, as after a kill, goes on to the bytes of a whole run.
 func TestRun_SavesWhileLoopsRun(t *testing.T) {
+	fulltest.Long(t)
 	for _, part := range []float64{0.2, 0.4, 0.6, 0.9} {
 		f, dir := shortRun(t, t.TempDir()), t.TempDir()
 		killed := filepath.Join(dir, "out.json")

@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/testing/clibrary"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -34,6 +35,7 @@ func cc(t *testing.T, source string, flags ...string) string {
 
 // TestTheExampleComputesWhatGoDoes builds examples/c/run.c and runs it on zeros.
 func TestTheExampleComputesWhatGoDoes(t *testing.T) {
+	fulltest.Long(t)
 	program := cc(t, "../../../examples/c/run.c", "-std=c99", "-pedantic")
 	clibrary.Reads(t, "../../../examples/c")
 	dir := t.TempDir()

@@ -46,6 +46,7 @@ func goCommand(t *testing.T, env []string, args ...string) (stdout, stderr strin
 }
 
 func TestNumbersThatReachFilesAreTheSameOnEveryMachine(t *testing.T) {
+	fulltest.Long(t)
 	list, stderr, err := goCommand(t, nil, append([]string{"list", "-deps"}, whose...)...)
 	require.NoError(t, err, stderr)
 	var packages []string

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"testing"
 )
 
 //go:embed fixed.txt
@@ -18,6 +19,14 @@ var fixed = strings.Fields(list)
 // Runs reports whether to do a piece of work, named after its test.
 func Runs(name string) bool {
 	return All() || os.Getenv("SPARK_FULL") == "fixed" && slices.Contains(fixed, name)
+}
+
+// Long skips a test that takes several seconds where only quick ones run.
+func Long(t testing.TB) {
+	t.Helper()
+	if !Runs(t.Name()) {
+		t.Skip("long: make test-full runs it, and .ci/run where internal/testing/fulltest/fixed.txt names it")
+	}
 }
 
 // All reports whether everything runs. Draws of thousands of random models, and other machines' compilers under qemu, ask this.

@@ -27,12 +27,12 @@ func TestRuns_NoneFixedOrAll(t *testing.T) {
 func TestFixed_NamesTestsThatAsk(t *testing.T) {
 	var asking strings.Builder
 	require.NoError(t, goFiles(func(path, text string) {
-		if strings.Contains(text, "fulltest.Runs(") {
+		if strings.Contains(text, "fulltest.Runs(") || strings.Contains(text, "fulltest.Long(") {
 			asking.WriteString(text)
 		}
 	}))
 	for _, name := range fixed {
-		require.Contains(t, asking.String(), "func "+name+"(t *testing.T)")
+		require.True(t, strings.Contains(asking.String(), "func "+name+"(t *testing.T)"), "no long test is called %s", name)
 	}
 }
 

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // standIn is a shell script in place of the bundle's binaries and of Python, ncu and compute-sanitizer. It writes the
@@ -215,6 +217,7 @@ func tableOf(t *testing.T, name string) (steps []string, sum int) {
 
 // TestScript goes through every line of the bundle's script with stand-ins for programs and GPU.
 func TestScript(t *testing.T) {
+	fulltest.Long(t)
 	bundle, tools := fakeBundle(t)
 	quick, limits := tableOf(t, "QUICK")
 	full, _ := tableOf(t, "FULL")

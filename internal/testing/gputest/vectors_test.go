@@ -15,6 +15,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 )
 
@@ -207,6 +208,7 @@ func TestRecordingsComeBackAndPinTheCPUDevice(t *testing.T) {
 }
 
 func TestPtxasTakesEveryCase(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	tool, err := toolchain.FindPtxas(ctx)
 	if errors.Is(err, toolchain.ErrNoPtxas) {

@@ -131,6 +131,7 @@ func sorted(m map[string]int) string {
 // the evaluator, in the precisions of SPARK_PRECISIONS (names with commas between them). SPARK_KEEP is a folder for the
 // small cases of faults; with it a run goes on after many.
 func TestRandomGraphs(t *testing.T) {
+	fulltest.Long(t)
 	count := uint64(300)
 	if fulltest.All() {
 		count = 10000

@@ -88,6 +88,7 @@ func drivesOf(t *testing.T, d hal.Device, family string, n int, m *Model) (faile
 
 // TestKeeper_DrivesByWhatItSees: in the lane of curves that the fit has not seen. The same model without its eyes does not.
 func TestKeeper_DrivesByWhatItSees(t *testing.T) {
+	fulltest.Long(t)
 	m, err := Fitted()
 	require.NoError(t, err)
 	d := device(t)
