@@ -2,10 +2,9 @@
 
 // Command libsparkcompile is the C library, for C programs and for the Python package:
 //
-//	go build -buildmode=c-shared -tags nonvml -o libsparkcompile.so ./cmd/libsparkcompile
+//	go build -buildmode=c-shared -o libsparkcompile.so ./cmd/libsparkcompile
 //
-// sparkcompile.h says what its functions do; package library does it. The tag leaves out NVML's binding, whose functions are not there
-// where no driver is.
+// sparkcompile.h says what its functions do; package library does it.
 //
 //	main.go   opening, describing, running, closing
 //	step.go   steps of openpilot's loops

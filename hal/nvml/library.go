@@ -1,47 +1,134 @@
-//go:build cgo && linux && !nonvml
+//go:build linux && (amd64 || arm64)
 
 package nvml
 
 import (
 	"context"
 	"fmt"
+	goruntime "runtime"
 	"strings"
+	"unsafe"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/ebitengine/purego"
 )
 
-// library is NVML.
-type library struct{ api nvml.Interface }
+// libraryName is NVML's soname, which the driver installs.
+const libraryName = "libnvidia-ml.so.1"
 
-func openLibrary() (Source, error) { return newLibrary(nvml.New()) }
+// Clock types and the temperature sensor of nvml.h.
+const (
+	clockSM   = 1
+	clockMem  = 2
+	sensorGPU = 0
+)
 
-// newLibrary initialises NVML. If that fails, nothing else may be called: without the library go-nvml's other functions
-// end the process.
-func newLibrary(api nvml.Interface) (Source, error) {
-	if r := api.Init(); r != nvml.SUCCESS {
-		return nil, fmt.Errorf("nvmlInit: %s", reason(r))
-	}
-	return &library{api}, nil
+// required are the functions no snapshot works without, each with its older name (NVML API reference).
+var required = [][]string{
+	{"nvmlInit_v2", "nvmlInit"}, {"nvmlShutdown"}, {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
+	{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"}, {"nvmlDeviceGetName"},
 }
 
-// reason describes a result. NVML's own text is not used because it is unavailable if the library is missing.
-func reason(r nvml.Return) string {
-	texts := map[nvml.Return]string{
-		nvml.ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 is not installed", nvml.ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
-		nvml.ERROR_NO_PERMISSION: "no permission to access the driver", nvml.ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel module are from different driver versions: reboot",
-		nvml.ERROR_GPU_IS_LOST: "the GPU has fallen off the bus", nvml.ERROR_NOT_SUPPORTED: "not supported", nvml.ERROR_UNINITIALIZED: "not initialised",
-	}
-	if t, ok := texts[r]; ok {
+// optional are the functions whose figures are absent without them. nvmlDeviceGetPciInfo before v3 has another layout.
+var optional = [][]string{
+	{"nvmlSystemGetDriverVersion"}, {"nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"},
+	{"nvmlDeviceGetUUID"}, {"nvmlDeviceGetPciInfo_v3"}, {"nvmlDeviceGetCudaComputeCapability"},
+	{"nvmlDeviceGetMemoryInfo"}, {"nvmlDeviceGetClockInfo"}, {"nvmlDeviceGetMaxClockInfo"}, {"nvmlDeviceGetPowerUsage"},
+	{"nvmlDeviceGetEnforcedPowerLimit"}, {"nvmlDeviceGetTemperature"}, {"nvmlDeviceGetUtilizationRates"},
+	{"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"},
+}
+
+// result is nvmlReturn_t.
+type result int32
+
+const (
+	success          result = 0
+	functionNotFound result = 13
+)
+
+// meanings describe the results that a user can act on. nvmlErrorString does not name a remedy.
+var meanings = map[result]string{
+	1: "not initialised", 3: "not supported", 4: "no permission to access the driver", 9: "the NVIDIA driver is not loaded",
+	functionNotFound: "not in this driver's library", 15: "the GPU has fallen off the bus",
+	18: "library and kernel module are from different driver versions: reboot",
+}
+
+func (r result) String() string {
+	if t, ok := meanings[r]; ok {
 		return t
 	}
-	return fmt.Sprintf("error %d", int(r))
+	return fmt.Sprintf("error %d", int32(r))
+}
+
+// pciInfo is nvmlPciInfo_t of nvmlDeviceGetPciInfo_v3.
+type pciInfo struct {
+	busLegacy                                [16]byte
+	domain, bus, device, deviceID, subsystem uint32
+	busID                                    [32]byte
+}
+
+// memory is nvmlMemory_t, in bytes.
+type memory struct{ total, free, used uint64 }
+
+// utilization is nvmlUtilization_t, in percent.
+type utilization struct{ gpu, memory uint32 }
+
+// library is NVML. It holds the entry points by their newest names.
+type library struct{ entries map[string]uintptr }
+
+func openLibrary() (Source, error) { return newLibrary(libraryName) }
+
+// newLibrary opens the library at a path and initialises it.
+func newLibrary(path string) (Source, error) {
+	goruntime.LockOSThread() // dlerror's text belongs to the thread
+	defer goruntime.UnlockOSThread()
+	lib, err := purego.Dlopen(path, purego.RTLD_NOW)
+	if err != nil {
+		if strings.Contains(err.Error(), "No such file") {
+			return nil, fmt.Errorf("NVML: %s is not installed", path)
+		}
+		return nil, fmt.Errorf("NVML: open %s: %w", path, err)
+	}
+	l := &library{entries: map[string]uintptr{}}
+	for _, names := range required {
+		if !l.find(lib, names) {
+			return nil, fmt.Errorf("NVML: %s has no %s: install a newer driver", path, names[0])
+		}
+	}
+	for _, names := range optional {
+		l.find(lib, names)
+	}
+	if r := l.call("nvmlInit_v2"); r != success {
+		return nil, fmt.Errorf("nvmlInit: %v", r)
+	}
+	return l, nil
+}
+
+// find stores the first of the names that the library exports.
+func (l *library) find(lib uintptr, names []string) bool {
+	for _, name := range names {
+		if entry, err := purego.Dlsym(lib, name); err == nil {
+			l.entries[names[0]] = entry
+			return true
+		}
+	}
+	return false
+}
+
+//go:uintptrescapes
+func (l *library) call(name string, args ...uintptr) result {
+	entry := l.entries[name]
+	if entry == 0 {
+		return functionNotFound
+	}
+	r, _, _ := purego.SyscallN(entry, args...)
+	return result(int32(r))
 }
 
 func (l *library) Name() string { return "NVML" }
 
 func (l *library) Close() error {
-	if r := l.api.Shutdown(); r != nvml.SUCCESS {
-		return fmt.Errorf("nvmlShutdown: %s", reason(r))
+	if r := l.call("nvmlShutdown"); r != success {
+		return fmt.Errorf("nvmlShutdown: %v", r)
 	}
 	return nil
 }
@@ -50,23 +137,24 @@ func (l *library) Read(ctx context.Context) (Snapshot, error) {
 	if err := ctx.Err(); err != nil {
 		return Snapshot{}, err
 	}
-	count, r := l.api.DeviceGetCount()
-	if r != nvml.SUCCESS {
-		return Snapshot{}, fmt.Errorf("nvmlDeviceGetCount: %s", reason(r))
+	var count, cuda uint32
+	if r := l.call("nvmlDeviceGetCount_v2", uintptr(unsafe.Pointer(&count))); r != success {
+		return Snapshot{}, fmt.Errorf("nvmlDeviceGetCount: %v", r)
 	}
 	s := Snapshot{GPUs: make([]GPU, 0, count)}
-	if v, r := l.api.SystemGetDriverVersion(); r == nvml.SUCCESS {
-		s.Driver = v
+	var version [80]byte
+	if l.call("nvmlSystemGetDriverVersion", uintptr(unsafe.Pointer(&version)), uintptr(len(version))) == success {
+		s.Driver = cString(version[:])
 	}
-	if v, r := l.api.SystemGetCudaDriverVersion(); r == nvml.SUCCESS {
-		s.CUDA = fmt.Sprintf("%d.%d", v/1000, v%1000/10)
+	if l.call("nvmlSystemGetCudaDriverVersion_v2", uintptr(unsafe.Pointer(&cuda))) == success {
+		s.CUDA = fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10)
 	}
-	for i := range count {
-		d, r := l.api.DeviceGetHandleByIndex(i)
-		if r != nvml.SUCCESS {
-			return Snapshot{}, fmt.Errorf("nvmlDeviceGetHandleByIndex(%d): %s", i, reason(r))
+	for i := range int(count) {
+		d, r := l.handle(i)
+		if r != success {
+			return Snapshot{}, fmt.Errorf("nvmlDeviceGetHandleByIndex(%d): %v", i, r)
 		}
-		g, err := readDevice(i, d)
+		g, err := l.readDevice(i, d)
 		if err != nil {
 			return Snapshot{}, err
 		}
@@ -75,79 +163,86 @@ func (l *library) Read(ctx context.Context) (Snapshot, error) {
 	return s, nil
 }
 
+func (l *library) handle(index int) (d uintptr, r result) {
+	r = l.call("nvmlDeviceGetHandleByIndex_v2", uintptr(index), uintptr(unsafe.Pointer(&d)))
+	return d, r
+}
+
 // SM implements Clock.
 func (l *library) SM(bus string) Figure {
-	count, _ := l.api.DeviceGetCount() // 0 if it fails
-	for i := range count {
-		d, r := l.api.DeviceGetHandleByIndex(i)
-		if r != nvml.SUCCESS {
-			continue
+	var count uint32 // 0 if the call fails
+	l.call("nvmlDeviceGetCount_v2", uintptr(unsafe.Pointer(&count)))
+	for i := range int(count) {
+		d, r := l.handle(i)
+		if r == success && (count == 1 || l.bus(d) == bus) {
+			return l.figure("nvmlDeviceGetClockInfo", 1, d, clockSM)
 		}
-		if count > 1 {
-			if v, r := d.GetPciInfo(); r != nvml.SUCCESS || busString(v.BusId[:]) != bus {
-				continue
-			}
-		}
-		return whole(d.GetClockInfo(nvml.CLOCK_SM))
 	}
 	return Figure{}
 }
 
 // readDevice queries every figure; one that fails is absent. Only a GPU that does not report its name is an error.
-func readDevice(index int, d nvml.Device) (GPU, error) {
-	g := GPU{Index: index}
-	var r nvml.Return
-	if g.Name, r = d.GetName(); r != nvml.SUCCESS {
-		return g, fmt.Errorf("GPU %d: nvmlDeviceGetName: %s", index, reason(r))
+func (l *library) readDevice(index int, d uintptr) (GPU, error) {
+	var name, uuid [96]byte
+	if r := l.call("nvmlDeviceGetName", d, uintptr(unsafe.Pointer(&name)), uintptr(len(name))); r != success {
+		return GPU{}, fmt.Errorf("GPU %d: nvmlDeviceGetName: %v", index, r)
 	}
-	if v, r := d.GetUUID(); r == nvml.SUCCESS {
-		g.UUID = v
+	g := GPU{Index: index, Name: cString(name[:]), Bus: l.bus(d)}
+	if l.call("nvmlDeviceGetUUID", d, uintptr(unsafe.Pointer(&uuid)), uintptr(len(uuid))) == success {
+		g.UUID = cString(uuid[:])
 	}
-	if v, r := d.GetPciInfo(); r == nvml.SUCCESS {
-		g.Bus = busString(v.BusId[:])
-	}
-	if major, minor, r := d.GetCudaComputeCapability(); r == nvml.SUCCESS {
-		g.Major, g.Minor = major, minor
+	var major, minor int32
+	if l.call("nvmlDeviceGetCudaComputeCapability", d, uintptr(unsafe.Pointer(&major)), uintptr(unsafe.Pointer(&minor))) == success {
+		g.Major, g.Minor = int(major), int(minor)
 	}
 	// With unified memory some drivers return zero bytes instead of NOT_SUPPORTED.
-	if v, r := d.GetMemoryInfo(); r == nvml.SUCCESS && v.Total > 0 {
-		g.MemoryTotal, g.MemoryUsed = Known(float64(v.Total)), Known(float64(v.Used))
+	var m memory
+	if l.call("nvmlDeviceGetMemoryInfo", d, uintptr(unsafe.Pointer(&m))) == success && m.total > 0 {
+		g.MemoryTotal, g.MemoryUsed = Known(float64(m.total)), Known(float64(m.used))
 	}
-	g.ClockMHz = whole(d.GetClockInfo(nvml.CLOCK_SM))
-	g.ClockMax = whole(d.GetMaxClockInfo(nvml.CLOCK_SM))
-	g.MemoryMHz = whole(d.GetClockInfo(nvml.CLOCK_MEM))
-	g.PowerWatts = thousandth(d.GetPowerUsage())
-	g.PowerLimit = thousandth(d.GetEnforcedPowerLimit())
-	g.Celsius = whole(d.GetTemperature(nvml.TEMPERATURE_GPU))
-	if v, r := d.GetUtilizationRates(); r == nvml.SUCCESS {
-		g.Utilisation = Known(float64(v.Gpu))
+	g.ClockMHz = l.figure("nvmlDeviceGetClockInfo", 1, d, clockSM)
+	g.ClockMax = l.figure("nvmlDeviceGetMaxClockInfo", 1, d, clockSM)
+	g.MemoryMHz = l.figure("nvmlDeviceGetClockInfo", 1, d, clockMem)
+	g.PowerWatts = l.figure("nvmlDeviceGetPowerUsage", 1000, d)
+	g.PowerLimit = l.figure("nvmlDeviceGetEnforcedPowerLimit", 1000, d)
+	g.Celsius = l.figure("nvmlDeviceGetTemperature", 1, d, sensorGPU)
+	var u utilization
+	if l.call("nvmlDeviceGetUtilizationRates", d, uintptr(unsafe.Pointer(&u))) == success {
+		g.Utilisation = Known(float64(u.gpu))
 	}
-	if v, r := d.GetCurrentClocksThrottleReasons(); r == nvml.SUCCESS {
-		g.Throttle = Reasons(v)
+	var reasons uint64
+	if l.call("nvmlDeviceGetCurrentClocksEventReasons", d, uintptr(unsafe.Pointer(&reasons))) == success {
+		g.Throttle = Reasons(reasons)
 	}
 	return g, nil
 }
 
-func whole(v uint32, r nvml.Return) Figure { return scaled(v, r, 1) }
-
-// thousandth converts milliwatts to watts.
-func thousandth(v uint32, r nvml.Return) Figure { return scaled(v, r, 1000) }
-
-func scaled(v uint32, r nvml.Return, unit float64) Figure {
-	if r != nvml.SUCCESS {
+// figure calls a function that returns an unsigned number through its last argument, in units of 1/unit.
+func (l *library) figure(name string, unit float64, args ...uintptr) Figure {
+	v := new(uint32)
+	var r result
+	if len(args) == 1 {
+		r = l.call(name, args[0], uintptr(unsafe.Pointer(v)))
+	} else {
+		r = l.call(name, args[0], args[1], uintptr(unsafe.Pointer(v)))
+	}
+	if r != success {
 		return Figure{}
 	}
-	return Known(float64(v) / unit)
+	return Known(float64(*v) / unit)
 }
 
-// busString converts a PCI address from a C string.
-func busString(c []int8) string {
-	var b strings.Builder
-	for _, x := range c {
-		if x == 0 {
-			break
-		}
-		b.WriteByte(byte(x))
+// bus is a GPU's PCI address, or "" if NVML does not report it.
+func (l *library) bus(d uintptr) string {
+	var p pciInfo
+	if l.call("nvmlDeviceGetPciInfo_v3", d, uintptr(unsafe.Pointer(&p))) != success {
+		return ""
 	}
-	return strings.ToLower(b.String())
+	return strings.ToLower(cString(p.busID[:]))
+}
+
+// cString is the text up to the first zero byte.
+func cString(b []byte) string {
+	text, _, _ := strings.Cut(string(b), "\x00")
+	return text
 }

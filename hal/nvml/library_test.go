@@ -1,110 +1,107 @@
-//go:build cgo && linux && !nonvml
+//go:build linux && (amd64 || arm64)
 
 package nvml
 
 import (
 	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
-	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/stretchr/testify/require"
 )
 
-// gpu is a device of the mock; with bare, everything but the name is refused.
-func gpu(bare nvml.Return) *mock.Device {
-	ret := func() nvml.Return { return bare }
-	return &mock.Device{
-		GetNameFunc:                         func() (string, nvml.Return) { return "NVIDIA GB10", nvml.SUCCESS },
-		GetUUIDFunc:                         func() (string, nvml.Return) { return "GPU-1", ret() },
-		GetPciInfoFunc:                      func() (nvml.PciInfo, nvml.Return) { return nvml.PciInfo{BusId: [32]int8{'0', 'F', ':', '1'}}, ret() },
-		GetCudaComputeCapabilityFunc:        func() (int, int, nvml.Return) { return 12, 1, ret() },
-		GetMemoryInfoFunc:                   func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.ERROR_NOT_SUPPORTED },
-		GetClockInfoFunc:                    func(nvml.ClockType) (uint32, nvml.Return) { return 2400, ret() },
-		GetMaxClockInfoFunc:                 func(nvml.ClockType) (uint32, nvml.Return) { return 3003, ret() },
-		GetPowerUsageFunc:                   func() (uint32, nvml.Return) { return 41270, ret() },
-		GetEnforcedPowerLimitFunc:           func() (uint32, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED },
-		GetTemperatureFunc:                  func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 58, ret() },
-		GetUtilizationRatesFunc:             func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 93}, ret() },
-		GetCurrentClocksThrottleReasonsFunc: func() (uint64, nvml.Return) { return 0x44, ret() },
+// fakeLibrary builds testdata/fakenvml.c with macros; it skips the test where gcc is missing.
+func fakeLibrary(t *testing.T, macros ...string) string {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is missing: the fake library cannot be built")
 	}
-}
-
-func machine(d *mock.Device) *mock.Interface {
-	ok := nvml.SUCCESS
-	return &mock.Interface{
-		InitFunc: func() nvml.Return { return ok }, ShutdownFunc: func() nvml.Return { return ok },
-		DeviceGetCountFunc:             func() (int, nvml.Return) { return 1, ok },
-		SystemGetDriverVersionFunc:     func() (string, nvml.Return) { return "580.95.05", ok },
-		SystemGetCudaDriverVersionFunc: func() (int, nvml.Return) { return 13000, ok },
-		DeviceGetHandleByIndexFunc:     func(int) (nvml.Device, nvml.Return) { return d, ok },
+	path := filepath.Join(t.TempDir(), "libnvidia-ml-fake.so")
+	args := []string{"-shared", "-fPIC", "-w", "-o", path}
+	for _, m := range macros {
+		args = append(args, "-D"+m)
 	}
+	out, err := exec.Command(gcc, append(args, filepath.Join("testdata", "fakenvml.c"))...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
 }
 
-func TestLibraryReadsGB10(t *testing.T) {
-	s, err := newLibrary(machine(gpu(nvml.SUCCESS)))
+func snapshot(t *testing.T, macros ...string) (Snapshot, error) {
+	t.Helper()
+	s, err := newLibrary(fakeLibrary(t, macros...))
 	require.NoError(t, err)
-	got, err := s.Read(context.Background())
-	require.NoError(t, err)
-	require.Equal(t, Snapshot{Driver: "580.95.05", CUDA: "13.0", GPUs: []GPU{{Name: "NVIDIA GB10", UUID: "GPU-1", Bus: "0f:1", Major: 12, Minor: 1,
-		ClockMHz: Known(2400), ClockMax: Known(3003), MemoryMHz: Known(2400), PowerWatts: Known(41.27), Celsius: Known(58), Utilisation: Known(93), Throttle: 0x44}}}, got)
-	require.Equal(t, []string{"power cap", "hardware thermal slowdown"}, got.GPUs[0].Throttle.Slowdowns())
-	require.NoError(t, s.Close())
+	defer func() { require.NoError(t, s.Close()) }()
+	return s.Read(context.Background())
 }
 
-// TestMemoryOfZeroBytesIsAbsent holds the third way in which drivers answer for unified memory.
-func TestMemoryOfZeroBytesIsAbsent(t *testing.T) {
-	d := gpu(nvml.SUCCESS)
-	d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.SUCCESS }
-	g, err := readDevice(0, d)
-	require.NoError(t, err)
-	require.False(t, g.MemoryTotal.OK)
-	d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 8, Used: 1}, nvml.SUCCESS }
-	g, err = readDevice(0, d)
-	require.NoError(t, err)
-	require.Equal(t, Known(8), g.MemoryTotal)
+func full() GPU {
+	return GPU{Name: "NVIDIA GB10", UUID: "GPU-1", Bus: "0000000f:01:00.0", Major: 12, Minor: 1, MemoryTotal: Known(1000), MemoryUsed: Known(400),
+		ClockMHz: Known(2401), ClockMax: Known(3004), MemoryMHz: Known(2402), PowerWatts: Known(41.27), PowerLimit: Known(140),
+		Celsius: Known(58), Utilisation: Known(93), Throttle: 0x44}
 }
 
-// TestEveryRefusalIsAnAbsentFigure fails all optional calls with each of NVML's codes.
-func TestEveryRefusalIsAnAbsentFigure(t *testing.T) {
-	for code := nvml.ERROR_UNINITIALIZED; code <= nvml.ERROR_INVALID_STATE; code++ {
-		g, err := readDevice(3, gpu(code))
+func TestLibrary_ReadsEveryFigure(t *testing.T) {
+	got, err := snapshot(t)
+	require.NoError(t, err)
+	require.Equal(t, Snapshot{Driver: "580.95.05", CUDA: "13.0", GPUs: []GPU{full()}}, got)
+}
+
+func TestLibrary_FallsBackToOldNames(t *testing.T) {
+	want := full()
+	want.Bus = "" // the layout before v3 is not read
+	got, err := snapshot(t, "OLD")
+	require.NoError(t, err)
+	require.Equal(t, Snapshot{Driver: "580.95.05", CUDA: "13.0", GPUs: []GPU{want}}, got)
+}
+
+func TestLibrary_UnifiedMemoryIsAbsent(t *testing.T) {
+	for _, macros := range [][]string{{"MEMORY=0"}, {"FAIL=3", `FAILS="nvmlDeviceGetMemoryInfo"`}} {
+		got, err := snapshot(t, macros...)
 		require.NoError(t, err)
-		require.Equal(t, GPU{Index: 3, Name: "NVIDIA GB10"}, g, "code %d", code)
+		want := full()
+		want.MemoryTotal, want.MemoryUsed = Figure{}, Figure{}
+		require.Equal(t, []GPU{want}, got.GPUs)
 	}
 }
 
-// TestNeededCallsThatFailAreErrors fails in turn what nothing can be said without.
-func TestNeededCallsThatFailAreErrors(t *testing.T) {
-	for code := nvml.ERROR_UNINITIALIZED; code <= nvml.ERROR_INVALID_STATE; code++ {
-		for name, breakIt := range map[string]func(*mock.Interface, *mock.Device){
-			"nvmlDeviceGetCount": func(m *mock.Interface, _ *mock.Device) {
-				m.DeviceGetCountFunc = func() (int, nvml.Return) { return 0, code }
-			},
-			"nvmlDeviceGetHandleByIndex": func(m *mock.Interface, _ *mock.Device) {
-				m.DeviceGetHandleByIndexFunc = func(int) (nvml.Device, nvml.Return) { return nil, code }
-			},
-			"nvmlDeviceGetName": func(_ *mock.Interface, d *mock.Device) {
-				d.GetNameFunc = func() (string, nvml.Return) { return "", code }
-			},
-		} {
-			d := gpu(nvml.SUCCESS)
-			m := machine(d)
-			breakIt(m, d)
-			s, err := newLibrary(m)
-			require.NoError(t, err)
-			_, err = s.Read(context.Background())
-			require.ErrorContains(t, err, name)
-		}
+func TestLibrary_MissingOptionalSymbolIsAbsent(t *testing.T) {
+	want := full()
+	want.PowerWatts = Figure{}
+	got, err := snapshot(t, "NO_POWER")
+	require.NoError(t, err)
+	require.Equal(t, []GPU{want}, got.GPUs)
+}
+
+func TestLibrary_RefusedFiguresAreAbsent(t *testing.T) {
+	for _, code := range []int{1, 3, 4, 13, 15, 999} {
+		got, err := snapshot(t, "FAIL_ALL", fmt.Sprintf("FAIL=%d", code))
+		require.NoError(t, err)
+		require.Equal(t, Snapshot{GPUs: []GPU{{Name: "NVIDIA GB10"}}}, got, "code %d", code)
 	}
 }
 
-// TestNothingIsCalledAfterInitFails is what keeps go-nvml from ending the process: the mock panics on any other call.
-func TestNothingIsCalledAfterInitFails(t *testing.T) {
-	for code := nvml.ERROR_UNINITIALIZED; code <= nvml.ERROR_INVALID_STATE; code++ {
-		_, err := newLibrary(&mock.Interface{InitFunc: func() nvml.Return { return code }})
-		require.ErrorContains(t, err, "nvmlInit")
+func TestLibrary_NamesRequiredCallsThatFail(t *testing.T) {
+	for _, call := range []string{"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetName"} {
+		_, err := snapshot(t, "OLD", "FAIL=15", fmt.Sprintf("FAILS=%q", call))
+		require.ErrorContains(t, err, call)
+		require.ErrorContains(t, err, "fallen off the bus")
 	}
-	_, err := newLibrary(&mock.Interface{InitFunc: func() nvml.Return { return nvml.ERROR_LIBRARY_NOT_FOUND }})
-	require.ErrorContains(t, err, "not installed")
+	_, err := newLibrary(fakeLibrary(t, "OLD", "FAIL=18", `FAILS="nvmlInit"`))
+	require.ErrorContains(t, err, "nvmlInit: library and kernel module are from different driver versions: reboot")
+}
+
+func TestLibrary_NamesMissingSymbolAndFile(t *testing.T) {
+	_, err := newLibrary(fakeLibrary(t, "NO_NAME"))
+	require.ErrorContains(t, err, "has no nvmlDeviceGetName: install a newer driver")
+	_, err = newLibrary(filepath.Join(t.TempDir(), "none.so"))
+	require.ErrorContains(t, err, "none.so is not installed")
+}
+
+func TestLibrary_ReadsClockOfOnlyGPU(t *testing.T) {
+	s, err := newLibrary(fakeLibrary(t))
+	require.NoError(t, err)
+	require.Equal(t, Known(2401), s.(Clock).SM("whatever"))
 }

@@ -1,8 +1,8 @@
 // Package nvml reads the state of a machine's GPUs from NVIDIA's management layer: identity, memory, clocks, power,
-// temperature and utilisation. It has two sources: the management library (go-nvml, in builds with cgo) and the output of
+// temperature and utilisation. It has two sources: the management library (opened by purego, without cgo) and the output of
 // nvidia-smi.
 //
-//	library.go   NVML through go-nvml
+//	library.go   NVML through purego
 //	smi.go       nvidia-smi
 //
 // A figure that a GPU does not report is absent, never zero: GB10 shares its memory with the CPU, and NVML returns
@@ -151,7 +151,7 @@ type Options struct {
 var ErrUnavailable = errors.New("no management layer")
 
 // errNoLibrary means that this build has no access to the library, which nobody who runs it can change.
-var errNoLibrary = errors.New("NVML: built without cgo")
+var errNoLibrary = errors.New("NVML: not supported on this platform")
 
 // Open opens the library, or finds nvidia-smi if that fails. The error gives the reason for each.
 func Open(opt Options) (Source, error) {

@@ -137,7 +137,7 @@ func TestReasonsSurviveJSON(t *testing.T) {
 	require.Equal(t, Reasons(0x44), back)
 }
 
-// TestNobodyIsToldHowTheProgramWasBuilt: a build without cgo has nvidia-smi, and says of that what is missing.
+// Without the library, nvidia-smi serves; without either, the error names what is missing.
 func TestNobodyIsToldHowTheProgramWasBuilt(t *testing.T) {
 	if s, err := openLibrary(); err == nil {
 		s.Close()

@@ -37,7 +37,7 @@ func Build(t testing.TB) (file, header string) {
 	unlock := lock(t, filepath.Join(dir, "lock"))
 	defer unlock()
 	built := filepath.Join(dir, "build", Name)
-	cmd := exec.Command("go", "build", "-buildmode=c-shared", "-tags", "nonvml", "-buildvcs=false", "-o", built, "./cmd/libsparkcompile")
+	cmd := exec.Command("go", "build", "-buildmode=c-shared", "-buildvcs=false", "-o", built, "./cmd/libsparkcompile")
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=1")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building the C library: %v\n%s", err, text)
