@@ -62,7 +62,7 @@ def library(to: Path) -> None:
         fail(f"the C library is for Linux, and this is {sys.platform}")
     version, system, processor = go("env", "GOVERSION", "GOOS", "GOARCH").splitlines()
     say(f"building the library for {system}/{processor} with {version}; the first time this takes a minute or two")
-    go("build", "-buildmode=c-shared", "-tags", "nonvml", "-trimpath", "-ldflags=-s -w", "-o", str(to), "./cmd/libsparkcompile")
+    go("build", "-buildmode=c-shared", "-trimpath", "-ldflags=-s -w", "-o", str(to), "./cmd/libsparkcompile")
     if not to.exists():
         fail(f"go build wrote no {to}")
     say(f"built {to.name}, {to.stat().st_size / 1e6:.0f} MB")

@@ -154,7 +154,7 @@ def path() -> str:
     if not beside.exists():
         raise LibraryError(
             f"{beside} is missing: install the package (pip install ./python in a checkout, with Go, or a wheel of make wheel), "
-            f"or set {VARIABLE} to a library that `go build -buildmode=c-shared -tags nonvml ./cmd/libsparkcompile` made"
+            f"or set {VARIABLE} to a library that `go build -buildmode=c-shared ./cmd/libsparkcompile` made"
         )
     return str(beside)
 
