@@ -115,7 +115,7 @@ func (c *combination) judge(ctx context.Context, seed uint64) (*row, error) {
 		}
 	}
 	switch {
-	case result.Accuracy.Kept != nil || r.wide == r.layers:
+	case result.Accuracy.Fallback != nil || r.wide == r.layers:
 		r.verdict = half
 	case r.unseen.Cosine < c.budget-allowed:
 		r.verdict = missing
