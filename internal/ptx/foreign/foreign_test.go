@@ -144,7 +144,7 @@ func FuzzRewrite(f *testing.F) {
 	f.Add(kernelOf("mov.b64 {%r1, _}, %rd1; setp.lt.s16 %p1, %rs1, -2;"))
 	f.Add(kernelOf("mov.b16 %rs1, {}; cvt.rn.f16x2 %r1; atom; shfl.sync %r1; ld; setp %p1; mul;"))
 	for _, name := range []string{"nvcc_plain", "triton_mxfp4"} {
-		raw, err := os.ReadFile(filepath.Join("..", "..", "witness", "testdata", "ptx", name+".ptx"))
+		raw, err := os.ReadFile(filepath.Join("..", "..", "testing", "foreignkernels", "testdata", "ptx", name+".ptx"))
 		require.NoError(f, err)
 		f.Add(string(raw))
 	}

@@ -1,5 +1,5 @@
-// Package fulltest says which of the long tests run, which make test leaves out: all with SPARK_FULL=1 (make test-full), those of fixed.txt with
-// SPARK_FULL=fixed (continuous integration), else none.
+// Package fulltest says which of the long tests run, which make test leaves out: all with SPARK_FULL=1 (make test-full); tests that call Long, and
+// those of fixed.txt whole, with SPARK_FULL=fixed (continuous integration); else none.
 package fulltest
 
 import (
@@ -13,7 +13,7 @@ import (
 //go:embed fixed.txt
 var list string
 
-// fixed are the long tests that continuous integration runs, the same for every commit.
+// fixed are the tests that continuous integration runs whole, the same for every commit.
 var fixed = strings.Fields(list)
 
 // Runs reports whether to do a piece of work, named after its test.
@@ -24,8 +24,8 @@ func Runs(name string) bool {
 // Long skips a test that takes several seconds where only quick ones run.
 func Long(t testing.TB) {
 	t.Helper()
-	if !Runs(t.Name()) {
-		t.Skip("long: make test-full runs it, and .ci/run where internal/testing/fulltest/fixed.txt names it")
+	if os.Getenv("SPARK_FULL") == "" {
+		t.Skip("long: .ci/run and make test-full run it")
 	}
 }
 
