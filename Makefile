@@ -88,7 +88,7 @@ TESTENV = SPARK_PYTHON=$$(test -x $(VENV)/bin/python && echo "$(CURDIR)/$(VENV)/
 # package with much in use may take.
 TESTENV += GOGC=400 GOMEMLIMIT=3GiB GODEBUG=memprofilerate=0
 
-# FULL=fixed adds the long tests that internal/testing/fulltest/fixed.txt names, as continuous integration does.
+# FULL=fixed adds a fixed part of the long tests (internal/testing/fulltest), as continuous integration does.
 FULL    ?=
 TESTFLAGS ?=
 test: tools nodecases
@@ -112,8 +112,8 @@ fuzz:
 # The closing lines: what was left out, and why.
 SHARED  ?= ../shared
 check-tools:
-	@case "$(FULL)" in 1) ;; "") echo "skipped: the long tests (make test-full)";; \
-		*) echo "skipped: long tests outside internal/testing/fulltest/fixed.txt (make test-full)";; esac
+	@case "$(FULL)" in 1) ;; "") echo "skipped: the long tests (.ci/run has a fixed part, make test-full all)";; \
+		*) echo "skipped: long tests outside the fixed part (make test-full)";; esac
 	@test -d $(SHARED)/models || echo "skipped: everything that needs the full-size models, in $(SHARED)/models"
 	@ls internal/testing/gputest/testdata/vectors/*.npz >/dev/null 2>&1 || echo "skipped: the comparison with what GPUs computed, of which nothing was recorded (docs/gpu.md)"
 	@test -n "$$SPARK_NCCL" || echo "skipped: NCCL's own library, which SPARK_NCCL names (its stand-in is tested where gcc is)"
@@ -180,8 +180,8 @@ gorgonia: tools
 		CGO_LDFLAGS="'-L$(CUDA12)' -Wl,--unresolved-symbols=ignore-all" LD_LIBRARY_PATH="$(CUDA12)" \
 		$(GO) test -tags gorgonia . ; fi
 
-# Writes docs/measurements.md and the pages of docs/measurements/ from their tables, and lists stale tables with the commands that make them anew. An entry of
-# index.json whose commit is "now" gets commit, date and digest.
+# Writes docs/measurements.md and the pages of docs/measurements/ from their tables, and lists stale tables with the commands that
+# make them anew. An entry of index.json whose commit is "now" gets commit, date and digest.
 .PHONY: measurements
 measurements:
 	@$(GO) test ./docs -count=1 -v -run TestMeasurements_PagesAreOfTheData -update

@@ -89,6 +89,10 @@ func TestLibrary_NamesRequiredCallsThatFail(t *testing.T) {
 		require.ErrorContains(t, err, call)
 		require.ErrorContains(t, err, "fallen off the bus")
 	}
+	for _, code := range []int{1, 2, 4, 9, 12, 15, 18, 20, 23, 25, 27, 999} {
+		_, err := newLibrary(fakeLibrary(t, "OLD", fmt.Sprintf("FAIL=%d", code), `FAILS="nvmlInit"`))
+		require.ErrorContains(t, err, "nvmlInit: "+result(code).String())
+	}
 	_, err := newLibrary(fakeLibrary(t, "OLD", "FAIL=18", `FAILS="nvmlInit"`))
 	require.ErrorContains(t, err, "nvmlInit: library and kernel module are from different driver versions: reboot")
 }

@@ -137,8 +137,8 @@ func TestReasonsSurviveJSON(t *testing.T) {
 	require.Equal(t, Reasons(0x44), back)
 }
 
-// Without the library, nvidia-smi serves; without either, the error names what is missing.
-func TestNobodyIsToldHowTheProgramWasBuilt(t *testing.T) {
+// TestOpen_NamesWhatIsMissing: without the library nvidia-smi serves; without either the error names both.
+func TestOpen_NamesWhatIsMissing(t *testing.T) {
 	if s, err := openLibrary(); err == nil {
 		s.Close()
 		t.Skip("this machine has NVML")

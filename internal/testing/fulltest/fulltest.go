@@ -1,5 +1,5 @@
-// Package fulltest says which of the long tests run, which make test leaves out: all with SPARK_FULL=1 (make test-full); tests that call Long, and
-// those of fixed.txt whole, with SPARK_FULL=fixed (continuous integration); else none.
+// Package fulltest decides which long tests run. make test runs none. With SPARK_FULL=fixed, as in continuous integration, those that call
+// Long run, and those that fixed.txt names run at full size. With SPARK_FULL=1 (make test-full) all run at full size.
 package fulltest
 
 import (
@@ -13,10 +13,10 @@ import (
 //go:embed fixed.txt
 var list string
 
-// fixed are the tests that continuous integration runs whole, the same for every commit.
+// fixed are the tests that continuous integration runs at full size, the same for every commit.
 var fixed = strings.Fields(list)
 
-// Runs reports whether to do a piece of work, named after its test.
+// Runs reports whether a test, or a part of one that the name says, runs at full size.
 func Runs(name string) bool {
 	return All() || os.Getenv("SPARK_FULL") == "fixed" && slices.Contains(fixed, name)
 }

@@ -86,6 +86,6 @@ func TestTheClosingLinesSayWhatWasLeftOut(t *testing.T) {
 	for _, what := range []string{"the long tests", "everything that needs the full-size models, in none/models", "everything that needs Python", "everything that needs ptxas"} {
 		require.Contains(t, without, "skipped: "+what)
 	}
-	require.Contains(t, closing("fixed"), "skipped: long tests outside internal/testing/fulltest/fixed.txt")
+	require.Contains(t, closing("fixed"), "skipped: long tests outside the fixed part")
 	require.NotContains(t, closing("1"), "long tests")
 }
