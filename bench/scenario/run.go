@@ -12,7 +12,6 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
-
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )

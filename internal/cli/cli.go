@@ -30,7 +30,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/memory"
 	"github.com/spark-compile/spark-compile/internal/precision"
-
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
 )

@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
-
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 

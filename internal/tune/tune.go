@@ -20,7 +20,6 @@ import (
 	"github.com/spark-compile/spark-compile/codegen"
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/console"
-
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/tune/tunefile"
 	"github.com/spark-compile/spark-compile/ir"

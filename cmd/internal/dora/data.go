@@ -19,7 +19,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/console"
-
 	"github.com/spark-compile/spark-compile/internal/report"
 )
 

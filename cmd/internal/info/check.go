@@ -14,7 +14,6 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/hal/placement"
 	"github.com/spark-compile/spark-compile/internal/ptx"
-
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 )

@@ -12,7 +12,6 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/backendtest"
-
 	"github.com/spark-compile/spark-compile/ir"
 )
 

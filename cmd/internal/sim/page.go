@@ -18,7 +18,6 @@ import (
 	"github.com/spark-compile/spark-compile/hal/detect"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/console"
-
 	samples "github.com/spark-compile/spark-compile/internal/report"
 )
 

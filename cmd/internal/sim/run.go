@@ -15,7 +15,6 @@ import (
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/console"
-
 	samples "github.com/spark-compile/spark-compile/internal/report"
 )
 
