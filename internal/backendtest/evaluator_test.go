@@ -35,7 +35,7 @@ func written(t *testing.T, kind string) string {
 	return dir
 }
 
-// run evaluates a case; an error that is an *onnx.Error with Unsupported set is a refusal.
+// evaluate runs a case; an error that is an *onnx.Error with Unsupported set is a refusal.
 func evaluate(dir string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
