@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
+	"github.com/spark-compile/spark-compile/internal/report"
 )
 
 // group holds the results of one model in all precisions.
@@ -39,9 +40,10 @@ func (r *Report) WriteHTML(path string) error {
 	var out bytes.Buffer
 	err := page.Execute(&out, struct {
 		*Report
-		Table  string
-		Groups []group
-	}{r, table.String(), r.groups()})
+		Table   string
+		Groups  []group
+		Columns []report.Column
+	}{r, table.String(), r.groups(), r.columns()})
 	if err != nil {
 		return err
 	}
@@ -91,10 +93,12 @@ func (g *group) plot() {
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
 	"ms": number, "median": median, "optional": optional, "join": strings.Join,
-	"us":    func(ms float64) float64 { return 1e3 * ms },
-	"ratio": func(a, b float64) float64 { return a / b },
-	"value": func(x *float64) float64 { return *x },
-	"mb":    func(n int) float64 { return float64(n) / 1e6 },
+	"waits":  waitTitle,
+	"figure": func(c report.Column, x *Result) float64 { return c.Of(&x.Summary) },
+	"us":     func(ms float64) float64 { return 1e3 * ms },
+	"ratio":  func(a, b float64) float64 { return a / b },
+	"value":  func(x *float64) float64 { return *x },
+	"mb":     func(n int) float64 { return float64(n) / 1e6 },
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -115,14 +119,14 @@ pre { overflow-x: auto; background: #f6f8fa; padding: 1em; font-size: 12px } .wa
 <h1>spark-bench on {{.Device}}</h1>
 <p>{{.Machine}}{{with .Driver}}, driver {{.}}{{end}}. {{.Runs}} runs after {{.Warmup}} warm-up runs. Times are in milliseconds.{{with .SwitchesOff}} Switched off: {{join . ", "}}.{{end}}</p>
 {{with .Definitions}}<dl>
-<dt>mean to runs/s</dt><dd>{{index . "p50_ms"}}</dd>{{with index . "launch_to_launch"}}<dt>launch to launch</dt><dd>{{.}}</dd>
+<dt>{{waits $.Columns}}</dt><dd>{{index . "p50_ms"}}</dd>{{with index . "launch_to_launch"}}<dt>launch to launch</dt><dd>{{.}}</dd>
 <dt>cold</dt><dd>{{index $.Definitions "cold"}}</dd><dt>host</dt><dd>{{index $.Definitions "host_ms"}}</dd>{{end}}
 </dl>{{end}}
 {{range .Groups}}
 <h2>{{.Model}}</h2>
 <div class="scroll"><table>
-<tr><th>precision</th><th>launches</th><th>mean</th><th>p50</th><th>p99</th><th>max</th><th>min</th><th>runs/s</th><th>first</th><th>load</th><th>launch to launch</th><th>cold</th><th>host</th><th>arena MB</th><th>weights MB</th><th>MMAC</th></tr>
-{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td><td>{{ms .Mean}}</td><td>{{ms .P50}}</td><td>{{ms .P99}}</td><td>{{ms .Max}}</td><td>{{ms .Min}}</td><td>{{printf "%.1f" .PerSecond}}</td><td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .LaunchToLaunch}}</td><td>{{median .Cold}}</td><td>{{optional .HostMS}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{.MMAC}}</td></tr>
+<tr><th>precision</th><th>launches</th>{{range $.Columns}}<th>{{or .Title "ms"}}</th>{{end}}<th>first</th><th>load</th><th>launch to launch</th><th>cold</th><th>host</th><th>arena MB</th><th>weights MB</th><th>MMAC</th></tr>
+{{range .Results}}<tr><td>{{.Precision}}</td><td>{{.Launches}}</td>{{$r := .}}{{range $.Columns}}<td>{{ms (figure . $r)}}</td>{{end}}<td>{{ms .FirstMS}}</td><td>{{ms .LoadMS}}</td><td>{{median .LaunchToLaunch}}</td><td>{{median .Cold}}</td><td>{{optional .HostMS}}</td><td>{{printf "%.2f" (mb .ArenaBytes)}}</td><td>{{printf "%.2f" (mb .WeightsBytes)}}</td><td>{{.MMAC}}</td></tr>
 {{end}}</table></div>
 {{range .Results}}{{with .Baseline}}<p class="{{.Verdict}}">Baseline: {{.Verdict}}; p50 was {{ms .P50}} ms, ratio {{printf "%.3f" .Ratio}}, p = {{printf "%.2g" .P}}.</p>{{end}}
 {{$p := .Precision}}{{with .State}}{{if .Throttle.Slowdowns}}<p class="warn">{{$p}}: throttled during the run: {{join .Throttle.Slowdowns ", "}}</p>{{end}}{{if .Capped}}<p class="warn">{{$p}}: the clock was capped, no reason reported</p>{{end}}{{end}}{{end}}

@@ -17,15 +17,25 @@ func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s after %s\n\n", r.Device, console.Count(r.Runs, "run"), console.Count(r.Warmup, "warm-up run"))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	clock := slices.ContainsFunc(r.Results, func(x Result) bool { return x.LaunchToLaunch != nil })
-	titles := []string{"model", "precision", "launches", "mean ms", "p50", "p99", "max", "min", "runs/s", "first ms"}
+	titles, columns := []string{"model", "precision", "launches"}, r.columns()
+	for i, c := range columns {
+		if i == 0 {
+			c.Title = strings.TrimSpace(c.Title + " ms")
+		}
+		titles = append(titles, c.Title)
+	}
+	titles = append(titles, "first ms")
 	if clock {
 		titles = append(titles, "launch to launch", "cold", "host ms")
 	}
 	fmt.Fprintln(t, strings.Join(append(titles, "arena MB", "weights MB", "MMAC", "cosine", "rel L2", ""), "\t"))
 	for i := range r.Results {
 		x := &r.Results[i]
-		row := []string{x.Model, x.Precision, fmt.Sprint(x.Launches), number(x.Mean), number(x.P50), number(x.P99), number(x.Max),
-			number(x.Min), fmt.Sprintf("%.1f", x.PerSecond), number(x.FirstMS)}
+		row := []string{x.Model, x.Precision, fmt.Sprint(x.Launches)}
+		for _, c := range columns {
+			row = append(row, number(c.Of(&x.Summary)))
+		}
+		row = append(row, number(x.FirstMS))
 		if clock {
 			row = append(row, median(x.LaunchToLaunch), median(x.Cold), optional(x.HostMS))
 		}
@@ -40,7 +50,7 @@ func (r *Report) Print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, column := range []struct{ title, name string }{{"mean ms to runs/s", "p50_ms"}, {"launch to launch", "launch_to_launch"}, {"host ms", "host_ms"}} {
+	for _, column := range []struct{ title, name string }{{waitTitle(columns), "p50_ms"}, {"launch to launch", "launch_to_launch"}, {"host ms", "host_ms"}} {
 		if what := r.Definitions[column.name]; what != "" {
 			fmt.Fprintf(w, "%s: %s\n", column.title, what)
 		}
@@ -54,12 +64,35 @@ func (r *Report) Print(w io.Writer) error {
 		}
 	}
 	if c := r.Concurrent; c != nil {
-		fmt.Fprintf(w, "\nall %d at the same time: %s ms per round (p99 %s)\n", len(c.Models), number(c.Round.P50), number(c.Round.P99))
+		n := len(c.Rounds)
+		fmt.Fprintf(w, "\nall %d at the same time: %s per round\n", len(c.Models), c.Round.Text(n))
 		for _, m := range c.Models {
-			fmt.Fprintf(w, "  %s %s: p50 %s ms, p99 %s\n", m.Model, m.Precision, number(m.P50), number(m.P99))
+			fmt.Fprintf(w, "  %s %s: %s\n", m.Model, m.Precision, m.Text(n))
 		}
 	}
 	return nil
+}
+
+// columns are the times of a run that the tables show: of a single one just that.
+func (r *Report) columns() []report.Column {
+	n := 1
+	for _, x := range r.Results {
+		n = max(n, len(x.Samples))
+	}
+	out := report.Columns(n)
+	if n == 1 {
+		return out
+	}
+	return append(out, report.Column{Title: "min", Of: func(s *report.Summary) float64 { return s.Min }},
+		report.Column{Title: "runs/s", Of: func(s *report.Summary) float64 { return s.PerSecond }})
+}
+
+// waitTitle names the columns in their explanation.
+func waitTitle(columns []report.Column) string {
+	if len(columns) == 1 {
+		return "ms"
+	}
+	return columns[0].Title + " to " + columns[len(columns)-1].Title
 }
 
 // remarks are the lines below the table: state of the GPU, ONNX Runtime, baseline.

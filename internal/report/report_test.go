@@ -160,8 +160,19 @@ func TestInfinitiesAreWritten(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	s := report.Summarise([]float64{4, 1, 3, 2})
-	require.InDelta(t, 3.97, s.P99, 1e-12)
-	s.P99 = 0
 	require.Equal(t, report.Summary{Mean: 2.5, P50: 2.5, Min: 1, Max: 4, PerSecond: 400}, s)
-	require.Equal(t, report.Summary{Mean: 7, P50: 7, P99: 7, Min: 7, Max: 7, PerSecond: 1000. / 7}, report.Summarise([]float64{7}))
+	require.Equal(t, "mean 2.500 ms, p50 2.500 ms, max 4.000 ms", s.Text(4))
+
+	s = report.Summarise([]float64{7})
+	require.Equal(t, report.Summary{Mean: 7, P50: 7, Min: 7, Max: 7, PerSecond: 1000. / 7}, s)
+	require.Equal(t, "7.000 ms", s.Text(1), "one run is one time")
+
+	var samples []float64
+	for i := range 20 {
+		samples = append(samples, float64(i))
+	}
+	require.Nil(t, report.Summarise(samples[:19]).P99, "19 samples have no 99th percentile")
+	s = report.Summarise(samples)
+	require.InDelta(t, 18.81, *s.P99, 1e-12)
+	require.Equal(t, "mean 9.500 ms, p50 9.500 ms, p99 18.810 ms, max 19.000 ms", s.Text(20))
 }

@@ -1,18 +1,53 @@
 package report
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
 // Summary describes times in milliseconds.
 type Summary struct {
-	Mean      float64 `json:"mean_ms"`
-	P50       float64 `json:"p50_ms"`
-	P99       float64 `json:"p99_ms"`
-	Min       float64 `json:"min_ms"`
-	Max       float64 `json:"max_ms"`
-	PerSecond float64 `json:"per_second"` // consecutive runs
+	Mean      float64  `json:"mean_ms"`
+	P50       float64  `json:"p50_ms"`
+	P99       *float64 `json:"p99_ms"` // nil of fewer than tailSamples
+	Min       float64  `json:"min_ms"`
+	Max       float64  `json:"max_ms"`
+	PerSecond float64  `json:"per_second"` // consecutive runs
+}
+
+// tailSamples are the fewest samples that have a 99th percentile: of fewer it is little but their maximum.
+const tailSamples = 20
+
+// Column is a figure of a Summary, with its title.
+type Column struct {
+	Title string
+	Of    func(*Summary) float64
+}
+
+// Columns are the figures to print of n samples. One sample is one time, without a title.
+func Columns(n int) []Column {
+	if n == 1 {
+		return []Column{{"", func(s *Summary) float64 { return s.P50 }}}
+	}
+	out := []Column{
+		{"mean", func(s *Summary) float64 { return s.Mean }},
+		{"p50", func(s *Summary) float64 { return s.P50 }},
+	}
+	if n >= tailSamples {
+		out = append(out, Column{"p99", func(s *Summary) float64 { return *s.P99 }})
+	}
+	return append(out, Column{"max", func(s *Summary) float64 { return s.Max }})
+}
+
+// Text is the Columns of n samples in a sentence.
+func (s *Summary) Text(n int) string {
+	var out []string
+	for _, c := range Columns(n) {
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %.3f ms", c.Title, c.Of(s))))
+	}
+	return strings.Join(out, ", ")
 }
 
 // Summarise summarises samples in milliseconds, at least one.
@@ -22,7 +57,12 @@ func Summarise(samples []float64) Summary {
 	for _, x := range sorted {
 		sum += x
 	}
-	s := Summary{Mean: sum / float64(len(sorted)), P50: Quantile(sorted, .5), P99: Quantile(sorted, .99), Min: sorted[0], Max: sorted[len(sorted)-1]}
+	n := len(sorted)
+	s := Summary{Mean: sum / float64(n), P50: Quantile(sorted, .5), Min: sorted[0], Max: sorted[n-1]}
+	if n >= tailSamples {
+		p99 := Quantile(sorted, .99)
+		s.P99 = &p99
+	}
 	if s.Mean > 0 {
 		s.PerSecond = 1000 / s.Mean
 	}

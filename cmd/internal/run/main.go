@@ -31,7 +31,7 @@ type flags struct {
 	Atol          *float64   `help:"Absolute tolerance for --expect and --suite." placeholder:"A"`
 	MinCosine     *float64   `help:"Minimum cosine for --expect." placeholder:"C"`
 	Ranks         bool       `help:"Under mpirun, torchrun or Slurm: split a directory of inputs over the ranks; the first one says how fast all were."`
-	Runs          int        `help:"Number of runs; reports mean, median and 99th percentile." default:"1" placeholder:"N"`
+	Runs          int        `help:"Number of runs; reports mean, median, 99th percentile (of 20 or more) and maximum." default:"1" placeholder:"N"`
 	JSON          string     `name:"json" help:"Write a JSON report." placeholder:"FILE" writes:""`
 	Check         bool       `help:"On the CPU device: check memory, races, initialisation and synchronisation."`
 	Profile       bool       `help:"Count the work of every launch on the CPU device and predict its time; --json has every figure."`

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -383,10 +384,19 @@ func (f *flags) statistics(w io.Writer, frames *replay.Directory, loops []*repla
 			continue
 		}
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(t, "stage\tmean ms\tp50 ms\tp99 ms\t")
+		columns := report.Columns(len(r.stages[0]))
+		fmt.Fprint(t, "stage\t")
+		for _, c := range columns {
+			fmt.Fprintf(t, "%s\t", strings.TrimSpace(c.Title+" ms"))
+		}
+		fmt.Fprintln(t)
 		for i, name := range stageNames {
 			s := report.Summarise(r.stages[i])
-			fmt.Fprintf(t, "%s\t%.3f\t%.3f\t%.3f\t\n", name, s.Mean, s.P50, s.P99)
+			fmt.Fprintf(t, "%s\t", name)
+			for _, c := range columns {
+				fmt.Fprintf(t, "%.3f\t", c.Of(&s))
+			}
+			fmt.Fprintln(t)
 		}
 		if err := t.Flush(); err != nil {
 			return err

@@ -137,7 +137,7 @@ func (f *flags) program(ctx context.Context, stderr io.Writer) (*runtime.Program
 // finish prints the result, compares the outputs and writes the report.
 func (f *flags) finish(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) error {
 	fmt.Fprintf(w, "%s %s on %s: %s, arena %.2f MB, weights %.2f MB\n", r.Model, r.Precision, r.Device, console.Count(r.Launches, "launch"), float64(r.ArenaBytes)/1e6, float64(r.WeightsBytes)/1e6)
-	fmt.Fprintf(w, "%s: mean %.3f ms, p50 %.3f ms, p99 %.3f ms\n", console.Count(r.Runs, "run"), r.Mean, r.P50, r.P99)
+	fmt.Fprintf(w, "%s: %s\n", console.Count(r.Runs, "run"), r.Text(r.Runs))
 	if f.Check {
 		fmt.Fprintf(w, "checked in %s a run: bounds, alignment and initialisation of memory, declared reads and writes, races, synchronisation; nothing found\n", console.Count(r.Launches, "launch"))
 	}
