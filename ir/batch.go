@@ -253,8 +253,8 @@ func (b *Batching) broadcast(n *Node) {
 	b.all(n, b.make(n, n.Attrs, in...))
 }
 
-// attrsWithSamples gives the attributes of n where a dimension stands in front of the others, or, with merged, where the first dimension
-// of size 1 has become the samples. It is nil if n acts on that dimension.
+// attrsWithSamples returns the attributes of n with a samples dimension prepended or, if merged, with the first
+// dimension, of size 1, holding the samples. It returns nil if n acts on that dimension.
 func (b *Batching) attrsWithSamples(n *Node, merged bool) Attrs {
 	attrs := n.Attrs.Clone()
 	for _, a := range n.Op.Attrs {

@@ -126,7 +126,7 @@ func (g *Graph) Toposort() error {
 	return nil
 }
 
-// Append puts the nodes of another graph behind those of g. Names that Fresh makes from then on are new to both.
+// Append adds the nodes of h after those of g. Names from Fresh are then new to both.
 func (g *Graph) Append(h *Graph) {
 	g.Nodes = append(g.Nodes, h.Nodes...)
 	g.next = max(g.next, h.next)

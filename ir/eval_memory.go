@@ -10,8 +10,8 @@ import (
 // evaluatedBytes are those of an element while it is evaluated: a float64 or an int64.
 const evaluatedBytes = 8
 
-// fits is an error if the arrays that evaluating a graph holds at a time exceed the context's budget (internal/memory). What an operator
-// needs beside its operands and results is not counted.
+// fits is an error if the arrays live at once while g is evaluated exceed the context's budget (internal/memory).
+// Scratch memory of operators is not counted.
 func (g *Graph) fits(ctx context.Context) error {
 	reads := map[*Value]int{}
 	for _, n := range g.Nodes {

@@ -199,9 +199,9 @@ func evalRoiAlign(n *Node, in []*Array) ([]*Array, error) {
 	return []*Array{out}, nil
 }
 
-// AdaptiveSamples bounds the samples of a bin, for sampling_ratio 0, that touch one row or column of the image: where ⌈bin⌉
-// samples lie at least 2/3 of a pixel apart, an interval of two pixels holds 3 of them. Two more are for a first one that was rounded;
-// and one or two samples to a bin are among five that begin at the bin's first.
+// AdaptiveSamples bounds the samples of a bin, for sampling_ratio 0, that touch one row or column of the image. ⌈bin⌉
+// samples are at least 2/3 of a pixel from each other once there are three, so an interval of two pixels holds 3. Two
+// more cover a first sample that was rounded. A bin of one or two samples fits in the five from its first.
 const AdaptiveSamples = 5
 
 // evalRoiAlignWeights computes coordinates as ONNX Runtime does, in float32 if rois are no wider: ⌈bin⌉ jumps, and so does what

@@ -5,12 +5,13 @@ import (
 	"slices"
 )
 
-// A chain is a region whose body is several regions, each of which reads the one in front of it: one kernel computes all, and what is between
-// them need not be read from memory. The body states each as if it were a launch of its own, with its storage, so values between are
-// rounded to what they were stored as. What stands here is what dataflow allows; whether a chain has a kernel, the family of its last region says.
+// A fused region has several regions as its body, each of which reads its predecessor. One kernel computes them all,
+// so values between them need not go through memory. Each part keeps its own storage, so such values are rounded to
+// what they would be stored as. This file checks dataflow; whether a kernel exists is up to the last part's family.
 
-// NewFused makes the chain of regions of a graph, which stay as they are. Its results are the last one's, behind the first's if these are
-// kept. The node shares these outputs, which stay theirs, and belongs to no graph until it takes their place.
+// NewFused fuses regions of a graph, which it leaves unchanged. The results are the last part's, preceded by the
+// first's if kept. The new node shares those outputs, whose Def is unchanged, and belongs to no graph until it
+// replaces the parts.
 func NewFused(parts []*Node, kept bool) *Node {
 	first, last := parts[0], parts[len(parts)-1]
 	r := &Region{Family: FamilyFused, Body: NewGraph("")}
@@ -45,7 +46,9 @@ func NewFused(parts []*Node, kept bool) *Node {
 
 // Parts are the regions that n is a chain of, on values of the graph: they compute what n does, one launch after the other. What is
 // between them and no result of n is a value of the body. They share n's outputs, which stay n's, and belong to no graph. A region of
-// another family is its only part.
+// Parts are the regions fused in n, on values of the graph: as separate launches they compute what n does.
+// Intermediate values that n does not return are values of the body. Parts share n's outputs, whose Def stays n, and
+// belong to no graph. A region of another family is its only part.
 func (n *Node) Parts() []*Node {
 	if !n.IsFamily(FamilyFused) {
 		return []*Node{n}
@@ -79,7 +82,8 @@ func (n *Node) LastPart() *Node {
 	return parts[len(parts)-1]
 }
 
-// fusedContract: regions each of which reads what the one in front of it computes, which but for the first's is no result (Chains).
+// fusedContract: each region reads its predecessor's results. Only the first's and the last's may be results of the
+// whole.
 func (r *Region) fusedContract() error {
 	nodes := r.Body.Nodes
 	if r.Members > 0 || !r.isPlain() || len(nodes) < 2 || slices.ContainsFunc(nodes, func(n *Node) bool { return n.Region == nil }) {
@@ -99,8 +103,8 @@ func (r *Region) fusedContract() error {
 	return CheckFusion(nodes)
 }
 
-// CheckFusion reports why regions of a graph cannot become a chain; nil if they can. What is between others than the first two must have no other
-// readers.
+// CheckFusion reports why regions of a graph cannot be fused; nil if they can. It assumes that only the first part
+// has readers other than its successor.
 func CheckFusion(parts []*Node) error {
 	for i, n := range parts[1:] {
 		if err := n.checkConsumer(parts[i]); err != nil {
@@ -110,8 +114,9 @@ func CheckFusion(parts []*Node) error {
 	return nil
 }
 
-// checkConsumer reports why a region cannot stand behind first in a chain; nil if it can. A loop reads what the first computes in any way, and has members
-// of its own; of others the anchor reads the only result, or the only one in blocks and their scales, as its first operand, once, each member its own.
+// checkConsumer reports why n cannot follow first in a fused region; nil if it can. A loop may read first's results
+// in any way, and have members of its own. In other families the anchor reads first's only result (or the one in
+// blocks, and its scales) once, as its first operand, and each member reads its own.
 func (n *Node) checkConsumer(first *Node) error {
 	r, y := n.Region, first.Outputs[0]
 	if n.IsFamily(FamilyLoop) {

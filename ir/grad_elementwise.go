@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 )
 
-// GradRule builds the gradients of a node's inputs; nil stands for zero. Where the result of a rule has the shape that the
-// node's operands broadcast to, what is more than the operand's own shape is summed behind it.
+// GradRule builds the gradients of a node's inputs; nil stands for zero. A rule may return a gradient of the
+// broadcast shape: the caller sums it down to the operand's shape.
 type GradRule = func(g *Gradient, n *Node) []*Value
 
 // flat is the rule of steps: their slope is 0 wherever they have one.

@@ -157,7 +157,7 @@ func gradGatherElements(g *Gradient, n *Node) []*Value {
 func gradGatherND(g *Gradient, n *Node) []*Value {
 	indices, dy := n.Inputs[1], g.Dy[0]
 	at := []*Value{}
-	for axis := range n.Attrs.Int("batch_dims", 0) { // ScatterND has none: the batch's own indices stand in front
+	for axis := range n.Attrs.Int("batch_dims", 0) { // ScatterND has no batch_dims: prepend the batch's own indices
 		shape := slices.Clone(indices.Type.Shape)
 		shape[len(shape)-1] = 1
 		here := NewArray(T(indices.Type.DType, shape...))

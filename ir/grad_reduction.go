@@ -30,7 +30,8 @@ func gradReduceExtreme(g *Gradient, n *Node) []*Value {
 
 func (v *Value) dtype() DType { return v.Type.DType }
 
-// gradReduceProd multiplies the others: what stands in front and what stands behind, so that zeros do no harm.
+// gradReduceProd multiplies the elements before and after each element, rather than dividing: zeros are then
+// harmless.
 func gradReduceProd(g *Gradient, n *Node) []*Value {
 	x, axes := n.Inputs[0], n.Attrs.Ints("axes")
 	var perm []int

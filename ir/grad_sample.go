@@ -2,9 +2,9 @@ package ir
 
 import "slices"
 
-// gradGridSample: a point is a sum over the pixels around it, weighted along each axis by polynomials of what stands behind the
-// point of its coordinate. By x the products are scattered to these pixels; by the grid they are summed with the
-// polynomials' derivatives. Padded coordinates do not move. At an edge between two slopes it has PyTorch's.
+// gradGridSample: a sample is a sum over the pixels around it, weighted along each axis by polynomials of the
+// coordinate's fractional part. For x, the products are scattered to these pixels; for the grid, they are summed with
+// the polynomials' derivatives. Clamped coordinates have no gradient. At a kink the slope is PyTorch's.
 func gradGridSample(g *Gradient, n *Node) []*Value {
 	x, grid := n.Inputs[0], n.Inputs[1]
 	s := sampler{size: x.Type.Shape[2:], mode: n.Attrs.String("mode", "linear"), padding: n.Attrs.String("padding", "zeros"), align: n.Attrs.Bool("align_corners")}

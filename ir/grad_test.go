@@ -128,7 +128,7 @@ func within(rng *rand.Rand, lo, hi float64, shape ...int) *Array {
 	return a
 }
 
-// distinct are numbers far apart in random order, none of them near 0.
+// distinct returns well-separated numbers in random order, none of them near 0.
 func distinct(rng *rand.Rand, shape ...int) *Array {
 	a := NewArray(T(Float64, shape...))
 	for i, p := range rng.Perm(len(a.F)) {
@@ -423,7 +423,7 @@ func TestGradientsAgreeWithDifferences(t *testing.T) {
 // TestEveryOpHasAGradientOrIsKnownToHaveNone: an op without one is refused by name; the list says why there is none.
 func TestEveryOpHasAGradientOrIsKnownToHaveNone(t *testing.T) {
 	none := map[string]string{
-		"BlockQuantize": "made by narrow, behind differentiation", "SegmentedMatVec": "made by segment, behind differentiation", "Region": "made by fuse, behind differentiation",
+		"BlockQuantize": "made by assign-storage, after differentiation", "SegmentedMatVec": "made by group-gemv, after differentiation", "Region": "made by fuse, after differentiation",
 		"BitCast": "bits are no numbers", "WarpFrame": "pictures are bytes",
 		"RoiAlignWeights": "the corners of regions have none",
 	}

@@ -16,7 +16,7 @@ type Op struct {
 	// In names the inputs and their element types, by default one, x, of any type: in "x number, w x, b? x" w and the optional b
 	// have x's type. In "x* number" there are one or more, all of one type; in "x*" of any.
 	In     string
-	Inputs []Input  // In, taken apart
+	Inputs []Input  // In, parsed
 	Out    []string // output names, by default one, y; '?' marks outputs that exist only if an attribute asks for them
 	Attrs  []Attr
 	Kind   Kind
@@ -32,8 +32,8 @@ type Op struct {
 	Fill string
 	// Matrix lists the inputs that a contraction kernel multiplies: they may be narrow, the others may not.
 	Matrix []int
-	// Unscaled anchors read activations without a scale: it could not stand behind them (Attention), or would round what is
-	// small and kept in f32 (SegmentedMatVec).
+	// Unscaled anchors read activations without a scale. It could not be applied after the anchor (Attention), or
+	// would round small values that stay in f32 (SegmentedMatVec).
 	Unscaled bool
 	// Moved lists the movement ops besides Reshape that may stand between an operand and this anchor.
 	Moved []string

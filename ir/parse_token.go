@@ -15,7 +15,7 @@ type parser struct {
 	tok           string // "" at the end; strings keep their quotes
 	tokLine       int
 	statementLine int    // where the statement being read begins; 0 outside statements
-	context       string // what an error is about, in front of it
+	context       string // prefix of an error: what is being parsed
 	err           error
 }
 

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Region is what a Region node computes, and how its operands and results lie in memory. Pass fuse builds it, batch-isomorphic
-// gives it members, and assign-storage fills in the storage.
+// Region is what a Region node computes, and how its operands and results are stored. Pass fuse builds it,
+// batch-isomorphic gives it members, and assign-storage fills in the storage.
 //
-// The body computes one member on values; storage says what stands for these values in memory. Explicit spells storage out
-// as nodes. A node's inputs are the operands in the order of the body's inputs, and behind them the scales of operands that
-// have a tensor of them, in the same order: of channels, then of blocks. Its outputs are the results, each followed by its
-// scales of blocks if it has them.
+// The body computes one member on values; storage says how these values are stored. Explicit spells storage out as
+// nodes. A node's inputs are the operands in the order of the body's inputs, then, in the same order, their scale
+// tensors: of channels, then of blocks. Its outputs are the results, each followed by its block scales if it has
+// them.
 type Region struct {
 	Family   string
 	Members  int // how often the body is applied; 0: once, and no operand or result has a dimension for it
@@ -36,7 +36,7 @@ type Operand struct {
 type Storage struct {
 	DType DType
 	Scale float64 // of all elements; 0 means 1
-	// PerChannel: a constant f64 vector, one for each index along ChannelAxis, of each member if the operand is stacked.
+	// PerChannel: a constant f64 vector, one for each index along ChannelAxis, of each member if the operand is batched.
 	// Only of the weights of an anchor, along its output channels.
 	PerChannel  bool
 	ChannelAxis int
@@ -185,14 +185,14 @@ func (r *Region) prologue() map[*Node]bool {
 	return prologue
 }
 
-// ReadByEpilogue reports whether anything but the anchor, and what stands in front of it, reads operand i.
+// ReadByEpilogue reports whether any node outside the prologue reads operand i, or it is a result.
 func (r *Region) ReadByEpilogue(i int) bool { return r.readOutside(r.Body.Inputs[i], r.prologue()) }
 
 func (r *Region) readOutside(v *Value, set map[*Node]bool) bool {
 	return slices.Contains(r.Body.Outputs, v) || slices.ContainsFunc(r.Body.Nodes, func(n *Node) bool { return !set[n] && slices.Contains(n.Inputs, v) })
 }
 
-// ReadByPrologue reports whether the anchor, or what stands in front of it, reads operand i.
+// ReadByPrologue reports whether the anchor, or a node before it, reads operand i.
 func (r *Region) ReadByPrologue(i int) bool { return r.readInside(r.Body.Inputs[i], r.prologue()) }
 
 func (r *Region) readInside(v *Value, set map[*Node]bool) bool {

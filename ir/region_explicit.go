@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Explicit is the region with its storage spelled out as nodes of the body: a region with the same inputs and outputs whose
-// operands and results are stored as its body reads and yields them. It is the meaning of storage, said once: the evaluator,
+// Explicit is the region with its storage spelled out as nodes of the body: a region with the same inputs and outputs
+// whose operands and results are stored as its body reads and yields them. It defines storage once: the evaluator,
 // error analysis and every kernel's arithmetic follow it.
 //
-//	an operand   Cast (DequantizeLinear where it has blocks), then Mul by its scale: of the anchor's operands behind the anchor
-//	the anchor   Mul by the scales of what it multiplied, a constant vector where one has channels; then its bias
-//	a result     Mul by 1/scale, Cast; BlockQuantize where it has blocks
-//	a view       moves what is stored, and the scales of blocks like it
+//	an operand   Cast (DequantizeLinear for blocks), then Mul by its scale; for operands of the anchor, after the anchor
+//	the anchor   Mul by the scales of its operands, a constant vector if one has channel scales; then its bias
+//	a result     Mul by 1/scale, Cast; BlockQuantize for blocks
+//	a view       moves stored elements, and block scales with them
 //
-// The node shares n's outputs and belongs to no graph. Without storage to spell out it is n itself.
+// The node shares n's outputs and belongs to no graph. If there is no storage to spell out, it is n itself.
 func (n *Node) Explicit() (*Node, error) {
 	if n.Region.isPlain() {
 		return n, nil
@@ -265,8 +265,8 @@ func (e *explicit) replaceUses(v, by *Value, where func(n *Node) bool) {
 	}
 }
 
-// rescale multiplies the anchor's output by the scales of what it multiplied. A bias that the anchor adds itself moves behind
-// that; the weights of a depthwise convolution, which no tensor core reads, take the scale themselves.
+// rescale multiplies the anchor's output by the scales of its operands. The anchor's own bias is added afterwards.
+// The weights of a depthwise convolution, which no tensor core reads, are scaled themselves.
 func (e *explicit) rescale() error {
 	a := e.anchor
 	if a == nil {

@@ -132,7 +132,7 @@ func (r *Region) loopContract() error {
 	return nil
 }
 
-// anchorContract: one anchor of type f32, whose matrices are operands, moved at most, and behind it elementwise nodes.
+// anchorContract: one f32 anchor, whose matrices are operands or movements of them, followed by elementwise nodes.
 func (r *Region) anchorContract(want Role) error {
 	anchor := r.Anchor()
 	if anchor == nil || anchor.Role() != want {
@@ -140,7 +140,7 @@ func (r *Region) anchorContract(want Role) error {
 	}
 	for _, m := range r.Body.Nodes {
 		if m != anchor && m.Role() != RoleLight && !r.isSumOfRows(m, anchor) {
-			return fmt.Errorf("%s beside the anchor", m.Op.Name)
+			return fmt.Errorf("%s cannot share a region with the anchor", m.Op.Name)
 		}
 	}
 	if len(r.Results) != 1 && r.Family != FamilyContraction {
@@ -150,11 +150,11 @@ func (r *Region) anchorContract(want Role) error {
 	for _, k := range r.matrices(anchor) {
 		_, path, ok := r.Source(anchor.Inputs[k])
 		if !ok {
-			return fmt.Errorf("the anchor's %s is computed in front of it", anchor.Op.Inputs[k].Name)
+			return fmt.Errorf("the anchor's %s is computed before it", anchor.Op.Inputs[k].Name)
 		}
 		for _, m := range path {
 			if m.Op.Name != "Reshape" && !slices.Contains(anchor.Op.Moved, m.Op.Name) {
-				return fmt.Errorf("%s in front of the anchor", m.Op.Name)
+				return fmt.Errorf("%s before the anchor", m.Op.Name)
 			}
 			prologue[m] = true
 		}
@@ -173,14 +173,14 @@ func (r *Region) matrices(anchor *Node) []int {
 	return []int{0}
 }
 
-// isSumOfRows reports whether a node sums parts [parts, rows, channels] of what stands behind a contraction for a result.
+// isSumOfRows reports whether a node sums parts [parts, rows, channels] of a value after a contraction for a result.
 func (r *Region) isSumOfRows(n, anchor *Node) bool {
 	y := anchor.Outputs[0].Type
 	return n.Op.Name == "ReduceSum" && r.Family == FamilyContraction && slices.Contains(r.Body.Outputs, n.Outputs[0]) &&
 		n.Inputs[0].Type.Rank() == 3 && n.Inputs[0].Type.Shape[2] == y.Shape[y.Rank()-1] && slices.Equal(n.Attrs.Ints("axes"), []int{1})
 }
 
-// epilogueContract: behind the anchor are elementwise nodes of its size, Reshape, and at the end Transpose and Cast.
+// epilogueContract: the anchor is followed by elementwise nodes of its size, Reshape, and finally Transpose and Cast.
 func (r *Region) epilogueContract(anchor *Node, prologue map[*Node]bool) error {
 	depends := map[*Value]bool{anchor.Outputs[0]: true}
 	transposed := false
@@ -200,10 +200,10 @@ func (r *Region) epilogueContract(anchor *Node, prologue map[*Node]bool) error {
 			transposed = transposed || !m.IsView()
 		case m.Op.Pointwise() && !transposed:
 		default:
-			return fmt.Errorf("%s behind the anchor", m.Op.Name)
+			return fmt.Errorf("%s after the anchor", m.Op.Name)
 		}
 		if after && m.Outputs[0].Type.Numel() != anchor.Outputs[0].Type.Numel() {
-			return fmt.Errorf("%s yields %v behind an anchor of %v", m.Op.Name, m.Outputs[0].Type, anchor.Outputs[0].Type)
+			return fmt.Errorf("%s yields %v after an anchor of %v", m.Op.Name, m.Outputs[0].Type, anchor.Outputs[0].Type)
 		}
 	}
 	for i, v := range r.Body.Outputs {

@@ -5,23 +5,26 @@ import (
 	"math"
 )
 
-// WarpFrame looks at camera pictures through homographies, as openpilot's modeld does before a model.
+// WarpFrame samples camera frames through homographies, as openpilot's modeld does before a model.
 //
-// A frame is NV12: rows of luma, then at an offset rows of interleaved U and V of half the size. format holds the picture's width,
-// height, bytes from row to row and the offset of the chroma, for all frames. matrices [N, 3, 3] map a pixel (x, y, 1) of the model's
-// picture, which is height × width luma pixels, to one of the frame's, times a number.
+// A frame is NV12: rows of luma, then at an offset rows of interleaved U and V of half the size. format holds the
+// picture's width, height, row pitch in bytes and the offset of the chroma, for all frames. matrices [N, 3, 3] map a
+// pixel (x, y, 1) of the model's picture, which is height × width luma pixels, to one of the frame's in homogeneous
+// coordinates.
 //
-// phases lists (row, column) of the luma planes: plane k has the pixels (2r+row, 2c+column) of the model's picture, r and c from 0. Behind them come U
-// and V, which have half the picture's size too. The result is [N, planes, height/2, width/2]. Without phases it is all luma,
-// [N, 1, height, width].
+// phases lists (row, column) of the luma planes: plane k has the pixels (2r+row, 2c+column) of the model's picture, r
+// and c from 0. They are followed by U and V, which have half the picture's size too. The result is [N, planes,
+// height/2, width/2]. Without phases it is all luma, [N, 1, height, width].
 //
-// All of it is exact. Coordinates are f32, each operation rounded: (m0·x + m1·y) + m2 and so on, with the matrix of the plane (chroma). Then, with the
-// third coordinate w:
+// All of it is exact. Coordinates are f32, each operation rounded: (m0·x + m1·y) + m2 and so on, with the matrix of
+// the plane (chroma). Then, with the third coordinate w:
 //   - the nearest pixel: the quotients by w, rounded to the nearest integer, ties to even;
-//   - linear: the products with 32/w, rounded likewise, which are 1/32 of a pixel; of four pixels (32-a)·(32-b) … /1024 each,
-//     the sum rounded half up (OpenCV's warpPerspective with INTER_LINEAR, in integers).
+//   - linear: the products with 32/w, rounded likewise, are in units of 1/32 of a pixel; four pixels have weights
+//     (32-a)·(32-b) … /1024, and the sum is rounded half up (OpenCV's warpPerspective with INTER_LINEAR, in
+//     integers).
 //
-// Outside, a frame continues its edge; or it is fill, unless that is -1. A coordinate that is not a number, or whose w is 0, is 0.
+// Outside, a frame repeats its edge, or is fill if that is not -1. A coordinate that is not a number, or whose w is
+// 0, is 0.
 type warp struct {
 	height, width int // of a plane
 	phases        []int
@@ -157,7 +160,7 @@ func (p *plane) sample(q [3]float32, linear bool, fill int) int64 {
 	return int64((sum + 512) >> 10)
 }
 
-// farthest is beyond every frame, and an integer in float32 with 5 bits behind the point.
+// farthest lies outside every frame, and is exact in float32 with 5 fractional bits.
 const farthest = 1 << 20
 
 // pixels rounds a coordinate to an integer.

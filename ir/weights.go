@@ -1,7 +1,7 @@
 package ir
 
-// Weights is how the weights of a linear op, its input 1, connect the channels of its input 0 with those of its output. They
-// lie as [Rows, Columns, taps…], perhaps behind dimensions of 1.
+// Weights says how the weights of a linear op, its input 1, connect the channels of its input 0 with those of its
+// output. Their shape is [Rows, Columns, taps…], perhaps with leading dimensions of 1.
 type Weights struct {
 	Rows, Columns, Taps int
 	// ByOutput: each row belongs to an output channel, and columns are the input channels of its group. Otherwise rows are

@@ -25,7 +25,7 @@ def draw(*shape, lo=-1.0, hi=1.0):
 
 
 def distinct(*shape):
-    """Numbers at least 0.02 apart, none of them 0."""
+    """Numbers at least 0.02 from each other, none of them 0."""
     n = int(np.prod(shape))
     return torch.from_numpy(np.round(0.02 * (rng.permutation(n) - n // 2) + 0.01, 3).reshape(shape))
 
@@ -353,7 +353,7 @@ one("CumSum", dict(axis=1), [draw(2, 4)], lambda x: torch.cumsum(x, 1))
 
 
 def straight_through():
-    """The number behind QuantizeLinear and DequantizeLinear; scale and zero point are no variables."""
+    """The number that QuantizeLinear and DequantizeLinear store; scale and zero point are no variables."""
     def f(x):
         y = torch.fake_quantize_per_channel_affine(x, torch.tensor([0.015625, 0.03125], dtype=torch.float32), torch.tensor([3, -5], dtype=torch.int32), 1, -128, 127)
         return [y], {"q": "i8[4,2]", "y0": typed(y)}
