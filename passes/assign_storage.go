@@ -112,7 +112,7 @@ type storageAssigner struct {
 	stored  map[*ir.Value]ir.Storage // of groups, as planned
 	codes   map[*ir.Value]ir.Storage // of groups that a file has rounded, if they are stored in 16 bits or less
 	to      map[*ir.Value]*ir.Value
-	scales  map[*ir.Value]*ir.Value // of values stored in blocks, beside to
+	scales  map[*ir.Value]*ir.Value // block scales of values in to
 	weights map[*ir.Value]*ir.Value
 	wholes  map[*ir.Value]int // inputs of the graph, of which anchors multiply parts: how many numbers of it
 	tables  map[*ir.Value]*loopTable

@@ -7,7 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Values stored in blocks: numbers beside a tensor of scales, both of which block-scaled mma read.
+// Values stored in blocks: elements and a tensor of scales, both of which block-scaled mma reads.
 
 // BlockReaders returns the sites that would read v, and what shares its bytes, in blocks, or the reason why v cannot be
 // stored so. It does not check that their weights are stored in blocks too.

@@ -13,8 +13,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// wideTowers are two towers, fused into members, whose values have 64 channels and more: behind a contraction, behind a
-// depthwise convolution, and behind one that a residual also reads.
+// wideTowers returns two towers, fused into members, whose values have at least 64 channels: one after a contraction,
+// one after a depthwise convolution, and one that a residual also reads.
 func wideTowers(t *testing.T) *ir.Graph {
 	t.Helper()
 	b := newGraphBuilder(t, ir.Float32)
@@ -89,7 +89,7 @@ func planBlocks(t *testing.T, g *ir.Graph) (*Quantisation, map[string]*ir.Tensor
 func TestActivationsTravelAsBlocks(t *testing.T) {
 	g := wideTowers(t)
 	plan, exact := planBlocks(t, g)
-	require.Len(t, plan.Values, 3, "one behind a depthwise convolution, two behind contractions; the residual's stays")
+	require.Len(t, plan.Values, 3, "one after a depthwise convolution, two after contractions; the residual's stays")
 	sm121, err := target.Lookup("sm_121")
 	require.NoError(t, err)
 

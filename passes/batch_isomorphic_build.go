@@ -48,7 +48,8 @@ func (s *batcher) build() error {
 
 func (s *batcher) resolve(v *ir.Value) *ir.Value { return resolve(s.to, v) }
 
-// buildClass returns the stacked region, behind the views it needs, and in front of a view for each member's outputs.
+// buildClass returns the batched region, preceded by the views it needs and followed by a view for each member's
+// outputs.
 func (s *batcher) buildClass(c *class) ([]*ir.Node, error) {
 	var n *ir.Node
 	var nodes []*ir.Node

@@ -82,7 +82,7 @@ func decomposeConvTranspose(s *sweep, n *ir.Node) {
 	s.replace(n.Outputs[0], y)
 }
 
-// spread is a ConvTranspose taken apart.
+// spread is a ConvTranspose decomposed by phase.
 type spread struct {
 	s            *sweep
 	n            *ir.Node
@@ -94,7 +94,7 @@ type spread struct {
 	phases       []phase // in row-major order of the remainders
 }
 
-// phase is what the positions of one remainder meet: runs of taps along every dimension.
+// phase is the taps that output positions with one remainder read: runs of taps along every dimension.
 type phase []run
 
 // run is the taps first, first+step, … of which there are count: tap number j lies at x[u + at - j·dilation] for position u of
@@ -186,8 +186,8 @@ func (t *spread) products() int {
 // positions is the number of positions of each phase along a dimension: those of the last ones may lie outside.
 func (t *spread) positions(i, size int) int { return (size + t.strides[i] - 1) / t.strides[i] }
 
-// frame is the window of x that some phases read: size[i] positions, dilation[i] apart, from u + low[i] on. even: their taps lie
-// on one grid.
+// frame is the window of x that some phases read: size[i] positions with a step of dilation[i], from u + low[i].
+// even: all their taps lie on that grid.
 type frame struct {
 	low, size, dilation []int
 	even                bool

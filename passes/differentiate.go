@@ -7,7 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// GradientPrefix stands in front of the name of a variable in that of the output with its gradient.
+// GradientPrefix and a variable's name make the name of the output with its gradient.
 const GradientPrefix = "grad:"
 
 var _ = register(Pass{

@@ -13,8 +13,9 @@ const (
 	scanBlock   = 64
 )
 
-// scanByBlocks takes a long CumSum or CumProd apart: each element is the scan of its block up to there, and the scan of the
-// blocks' totals in front of it. A row of n elements so takes 64·n steps and not n². It returns nil for short ones.
+// scanByBlocks decomposes a long CumSum or CumProd: an element is the scan within its block, joined with the scan of
+// the totals of the preceding blocks. A row of n elements then takes 64·n steps instead of n². It returns nil for a
+// short row.
 func scanByBlocks(s *sweep, n *ir.Node) *ir.Value {
 	x := n.Inputs[0]
 	d := x.Type.DType

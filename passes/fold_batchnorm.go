@@ -39,8 +39,9 @@ func decomposeBatchNorm(s *sweep, n *ir.Node) {
 		a[i] = scale[i] / math.Sqrt(variance[i]+epsilon)
 		b[i] = bias[i] - float64(mean[i]*a[i])
 	}
-	// x-mean leaves numbers as great as scale and bias. fold-scale takes what it joins to a bias to be about 1 in size, and would
-	// take a term for small that is great beside them, and cancels. Behind sums nothing is rounded in between.
+	// (x-mean)·a is about as large as scale and bias. If b is much larger, x·a and b cancel, yet fold-scale would fold
+	// a b below greatestTerm: it assumes that b joins values of about 1. Keep BatchNorm then. After a linear op both
+	// go into its weights and bias, with no rounding in between.
 	if term, left := greatestOf(b), max(greatestOf(scale), greatestOf(bias)); term <= greatestTerm && term > greatestTerm*left && !s.fromLinear(x) {
 		return
 	}

@@ -65,11 +65,12 @@ func TestFold_BoundsTermsAndFactors(t *testing.T) {
 	}
 }
 
-// TestABatchNormOfAFarMeanKeepsItsDigits: in front of a convolution, whatever its scale is; behind one it goes into the weights.
+// TestABatchNormOfAFarMeanKeepsItsDigits: before a convolution, whatever its scale; after one it is folded into the
+// weights.
 func TestABatchNormOfAFarMeanKeepsItsDigits(t *testing.T) {
 	for _, scale := range []float64{1e-3, 1, 100} {
 		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("scale %g, behind a convolution: %v", scale, after), func(t *testing.T) {
+			t.Run(fmt.Sprintf("scale %g, after a convolution: %v", scale, after), func(t *testing.T) {
 				const c, mean = 16, 300
 				constant := func(b *graphBuilder, x float64) *ir.Value { return b.g.Constant("c", ir.Splat(ir.T(ir.Float32, c), x)) }
 				b := newGraphBuilder(t, ir.Float32)

@@ -258,8 +258,8 @@ func intoWeights(s *sweep, n *ir.Node) bool {
 	return true
 }
 
-// beforeMovement moves a per-channel factor or term in front of a Reshape or Transpose of a linear op's result, next to the
-// weights.
+// beforeMovement moves a per-channel factor or term before a Reshape or Transpose of a linear op's result, next to
+// the weights.
 func beforeMovement(s *sweep, n *ir.Node) bool {
 	x, c := s.ownConst(n)
 	if x == nil {
@@ -353,7 +353,7 @@ func operandIntoWeights(s *sweep, n *ir.Node) bool {
 	}
 	if op.Op.Name == "Mul" {
 		if x, c, bc := s.distributed(op); x != nil && !l.padded {
-			// The term in front of the factor is judged in the unit that the op reads it in.
+			// The term before the factor is judged in the unit in which the op reads it.
 			if greatestOf(bc.Const.Floats()) > greatestTerm {
 				return false
 			}
@@ -386,16 +386,17 @@ func operandIntoWeights(s *sweep, n *ir.Node) bool {
 	return true
 }
 
-// greatestTerm bounds the terms that are folded into the bias of the linear op behind: (x-1000)·W as x·W - 1000·W subtracts
-// great numbers of which nothing was left to subtract before, and x is stored with fewer digits than x-1000 needs. Measured on
-// a layer that reads x-c with a deviation of 1, in the evaluator as it rounds (TestFold_BoundsTermsAndFactors), the layer's
-// relative L2 in fp16 is 0.0004 without a term, 0.0005 with 1, 0.0012 with 4, 0.0023 with 8, 0.0045 with 16 and 0.018 with 64; in
-// bf16 it is eight times that. 4 would have left out a term of 6.4 in a stand-in of driving_vision.
+// greatestTerm bounds the terms that are folded into the bias of the following linear op. Folding (x-1000)·W into x·W
+// - 1000·W subtracts large numbers that cancel, and x is stored with fewer digits than x-1000 needs. Measured on a
+// layer that reads x-c with a deviation of 1, in the evaluator with rounding (TestFold_BoundsTermsAndFactors), the
+// layer's relative L2 in fp16 is 0.0004 without a term, 0.0005 with 1, 0.0012 with 4, 0.0023 with 8, 0.0045 with 16
+// and 0.018 with 64; in bf16 it is eight times that. A bound of 4 would exclude a term of 6.4 in a stand-in for
+// driving_vision.
 const greatestTerm = 8
 
-// greatestFactor bounds the factors that are folded into the weights of the linear op behind, by either side: where they
-// stand, x is 1/k in size, which f16 has to hold without them. Up to here that costs nothing (the same test). 1/255 is a factor
-// of pixels.
+// greatestFactor bounds the factors k, and their reciprocals, that are folded into the weights of the following
+// linear op. The op then reads x without k, of magnitude 1/k, which f16 must represent. Up to this bound that costs
+// no accuracy (the same test). 1/255 is a factor of pixels.
 const greatestFactor = 1 << 9
 
 // keepsDigits reports whether f16 holds weights that a factor was folded into as well as those before: neither do they
@@ -417,7 +418,7 @@ func greatestOf(xs []float64) (greatest float64) {
 	return greatest
 }
 
-// moved is x behind movements, which are given from the last to the first.
+// moved applies movements to x; moves lists them from last to first.
 func (s *sweep) moved(x *ir.Value, moves []*ir.Node) *ir.Value {
 	for _, m := range slices.Backward(moves) {
 		x = s.add(m.Op.Name, m.Name, m.Attrs, x)

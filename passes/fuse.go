@@ -169,8 +169,9 @@ func (f *fuser) isOperandStep(anchor, d *ir.Node) bool {
 	return slices.Contains(anchor.Op.Moved, d.Op.Name) && (anchor.Op.Name != "Conv" || !anchor.Inputs[1].IsConst() && !aligns(d))
 }
 
-// aligns reports whether a Transpose in front of an anchor makes rows that a kernel copies 16 bytes of f16 at a time, and without it
-// there were none: it could copy along the last dimension, or along the first, of which its operand is made.
+// aligns reports whether a Transpose before an anchor makes rows that a kernel can copy 16 bytes of f16 at a time,
+// and there are none without it: the kernel could copy along the last dimension, or along the first, of which its
+// operand is made.
 func aligns(d *ir.Node) bool {
 	x, y := d.Inputs[0].Type, d.Outputs[0].Type
 	last := x.Rank() - 1

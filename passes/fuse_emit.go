@@ -33,8 +33,8 @@ func (f *fuser) emit() error {
 	return f.g.Toposort()
 }
 
-// outputsOf lists the values that leave the cluster; those with different numbers of elements apart: a node with such
-// outputs becomes several regions.
+// outputsOf lists the values that leave the cluster, grouped by number of elements: a node whose outputs differ in it
+// becomes several regions. A contraction's stay together.
 func (f *fuser) outputsOf(c *cluster) [][]*ir.Value {
 	var groups [][]*ir.Value
 	nodes := f.sorted(c)

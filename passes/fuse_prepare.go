@@ -43,8 +43,8 @@ func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
 	return groupOperands(g)
 }
 
-// computeAgain gives elementwise readers of a value nodes of their own that compute it from one that is stored in any case, where
-// it then need not be: a gradient reads the product in front of an adapter's gain, and what stands behind the gain.
+// computeAgain lets each elementwise reader of a value recompute it from one that is stored anyway, so that the value
+// itself need not be: a gradient reads the product before an adapter's gain, and the value after the gain.
 func computeAgain(g *ir.Graph) error {
 	uses := g.Uses()
 	for _, n := range slices.Clone(g.Nodes) {
@@ -304,7 +304,8 @@ func castForEachReader(s *sweep, n *ir.Node) bool {
 	return done
 }
 
-// viewForEachConv gives every convolution whose weights vary the Transposes in front of it for its own: they become part of it.
+// viewForEachConv copies the Transposes before each convolution with variable weights, so that they can join its
+// region.
 func viewForEachConv(s *sweep, n *ir.Node) bool {
 	if n.Op.Name != "Conv" || n.Role() != ir.RoleContraction || n.Inputs[1].IsConst() {
 		return false
@@ -319,14 +320,14 @@ func viewForEachConv(s *sweep, n *ir.Node) bool {
 	return done
 }
 
-// moveForEachAttention gives an attention, or its gradient, the movement in front of it for its own where others read it too: it
-// becomes part of its region.
+// moveForEachAttention copies the movement before an attention, or its gradient, where others read it too, so that it
+// can join the region.
 func moveForEachAttention(s *sweep, n *ir.Node) bool {
 	if n.Op.Name != "Attention" && n.Op.Name != "AttentionGrad" || n.Role() != ir.RoleContraction {
 		return false
 	}
 	own := map[*ir.Value]*ir.Value{} // copies, by what they are copies of
-	readers := map[*ir.Value]int{}   // that are n, or in front of it
+	readers := map[*ir.Value]int{}   // that are n or movement before it
 	moves := func(v *ir.Value) bool {
 		return v.Def != nil && (v.Def.Op.Name == "Reshape" || slices.Contains(n.Op.Moved, v.Def.Op.Name))
 	}
@@ -429,7 +430,7 @@ func isConversion(v *ir.Value, some bool) bool {
 	return true
 }
 
-// promotesHalf reports whether n is a Cast that a kernel sees through in front of an anchor.
+// promotesHalf reports whether n is a Cast before an anchor that a kernel sees through.
 func promotesHalf(n *ir.Node) bool {
 	if n.Op.Name != "Cast" || n.Outputs[0].Type.DType != ir.Float32 {
 		return false

@@ -22,17 +22,18 @@ var _ = register(Pass{
 
 // FuseProducersOptions say which regions become one kernel.
 type FuseProducersOptions struct {
-	// Benefit is how many microseconds less the kernel of a chain is predicted to take than those of its regions. Without
-	// it no chain is made.
+	// Benefit predicts how many microseconds a fused region saves over its parts as separate launches. If nil, nothing
+	// is fused.
 	Benefit func(n *ir.Node) float64
 	// Unfused names regions that stay launches of their own.
 	Unfused []string
 }
 
-// fuseProducers joins pairs of windows, as the two depthwise convolutions of a RepMixer block, what a contraction multiplies with the contraction, and loops.
-// What the first of two windows or of loops computes may have other readers: it is then a result of the chain too. It runs behind all passes that look into
-// regions, so that calibration, storage and traces know regions of one anchor only. Where a region could be in several chains, the one that saves most
-// is made, so that two launches of three never stand in the way of one.
+// fuseProducers fuses pairs of windows, such as the two depthwise convolutions of a RepMixer block; a contraction
+// with the producers of its operand; and loops. The first of two windows or of a run of loops may have other readers:
+// its results then become results of the fused region. The pass runs after all that look into regions, so that
+// calibration, storage and traces only see regions with one anchor. Candidates that share a region are taken in order
+// of benefit, so that fusing two of three launches never blocks fusing all three.
 func fuseProducers(ctx *Context, g *ir.Graph) error {
 	if ctx.Benefit == nil {
 		return nil
@@ -77,7 +78,7 @@ func fuseProducers(ctx *Context, g *ir.Graph) error {
 	return nil
 }
 
-// row is regions that could become a chain.
+// row is a run of regions that could be fused.
 type row struct {
 	parts  []*ir.Node
 	joined []*ir.Node // the same with what views between them do in their bodies
@@ -92,8 +93,9 @@ const (
 	longest      = 3
 )
 
-// fusionsEndingAt weighs the rows of regions that end with last, each of which but the first reads the one in front of it. Only the first may have
-// other readers. A row of loops that saves nothing is not made longer: what one more in front would save, it saves in front of fewer as well.
+// fusionsEndingAt passes to consider the runs of regions that end with last, each of which reads its predecessor.
+// Only the first may have other readers. A run of loops without benefit is not extended: what another predecessor
+// would save, it also saves when fused with fewer of them.
 func (ctx *Context) fusionsEndingAt(last *ir.Node, uses map[*ir.Value][]ir.Use, consider func(r *row) error) error {
 	var extend func(parts []*ir.Node) error
 	extend = func(parts []*ir.Node) error {
@@ -221,7 +223,8 @@ func reshapedOutput(n *ir.Node, v *ir.Value) (*ir.Node, error) {
 	return &m, nil
 }
 
-// late reports whether regions read what is computed behind the first of them, in whose place their chain would stand.
+// late reports whether a part reads a value computed after the first part, whose place in the list the fused region
+// takes.
 func (r *row) late(at map[*ir.Node]int) bool {
 	var own []*ir.Value
 	for _, n := range r.joined {

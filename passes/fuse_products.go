@@ -70,8 +70,8 @@ func productOf(s *sweep, v *ir.Value) *rowProduct {
 // k is the number of products that an element adds up.
 func (p *rowProduct) k() int { return p.x.Type.Shape[p.x.Type.Rank()-1] }
 
-// joins reports whether a product of low rank is worth being added by a layer's kernel. Numbers that a file or insert-dora has
-// rounded keep a product of their own, behind which their scales stand.
+// joins reports whether a layer's kernel should add a low-rank product. Weights that a file or insert-dora has
+// rounded keep a product of their own, which their scales follow.
 func (p *rowProduct) joins(added *rowProduct) bool {
 	return p.w.IsConst() && p.w.Const.Codes == nil && !added.w.IsConst() && added.k() <= ir.MostAdded && 2*added.k() <= p.k() &&
 		p.x.Type.Rank() == added.x.Type.Rank()
@@ -136,7 +136,8 @@ func takesFactors(u ir.Use) bool {
 	return n.Inputs[1] != n.Inputs[0] && !n.Attrs.Bool("transB")
 }
 
-// scaleProduct computes a product from what is in front of a gain.
+// scaleProduct computes a product from the operand of a gain, and applies the gain to the other factor or to the
+// result.
 func scaleProduct(s *sweep, scales map[*ir.Value]*ir.Node, n *ir.Node) {
 	for i, v := range n.Inputs {
 		mul := scales[v]

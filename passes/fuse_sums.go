@@ -21,8 +21,9 @@ const (
 	longestTile  = 128
 )
 
-// growSums adds the first half of a long sum over rows of an elementwise node that reads what c computes, and that node: so the
-// gradient of a gain needs what is in front of it nowhere but there. Parts become as long as tiles.
+// growSums adds to c an elementwise node that reads c's results, and the first half of the long sum over rows that
+// follows it. The gradient of a gain then reads the values before the gain only inside the kernel. Parts become as
+// long as tiles.
 func (f *fuser) growSums(c *cluster) {
 	y := c.heavy.Outputs[0].Type
 	rows, columns := y.Numel()/max(1, y.Shape[y.Rank()-1]), y.Shape[y.Rank()-1]
@@ -67,7 +68,7 @@ func (f *fuser) growSums(c *cluster) {
 	}
 }
 
-// isMatrix reports whether what a contraction computes is one product of matrices whose rows lie one behind the other.
+// isMatrix reports whether a contraction computes one product of matrices with contiguous rows.
 func (f *fuser) isMatrix(n *ir.Node) bool {
 	switch n.Op.Name {
 	case "MatMulSum":

@@ -29,14 +29,14 @@ func TestContractionsOfTrainingKeepWhatGradientsRead(t *testing.T) {
 		outputs    int // of the contraction's
 		alone      int // kernels where contractions have one output
 	}{
-		{"the product in front of a gain", `
+		{"the product before a gain", `
   %y: f32[3,4] = Mul(%p, %gain)
   %dp: f32[3,4] = Mul(%d, %p)
   %dgain: f32[4] = ReduceSum(%dp) {axes=[0]}
   output %y
   output %dgain
 }`, 2, 2, 3},
-		{"what is behind the gain is computed again", `
+		{"the value after the gain is computed again", `
   %q: f32[3,4] = Mul(%p, %gain)
   %h: f32[3,4] = Add(%q, %b)
   %y: f32[3,4] = Gelu(%h)
@@ -81,8 +81,8 @@ func TestContractionsOfTrainingKeepWhatGradientsRead(t *testing.T) {
 	}
 }
 
-// TestSumsOverRowsOfTraining fuses the gradient of a gain: the kernel that computes the gradient in front of the gain makes the first
-// half of that sum too, in parts as long as its tiles, so that nothing else reads it.
+// TestSumsOverRowsOfTraining fuses the gradient of a gain: the kernel that computes the gradient before the gain also
+// computes the first half of that sum, in parts as long as its tiles, so that nothing else reads it.
 func TestSumsOverRowsOfTraining(t *testing.T) {
 	for _, c := range []struct {
 		rows, parts int // 0: it makes none

@@ -61,7 +61,7 @@ type layer struct {
 	x      *ir.Value   // read as a flat vector
 	rows   []matRow
 	hasB   bool
-	act    []*ir.Node // unary nodes behind the sum, in order
+	act    []*ir.Node // unary nodes after the sum, in order
 	out    *ir.Value  // what the rows replace; nil for passed-on values but the last
 	depth  int
 	feeds  *layer // of passed-on values: the next one
@@ -179,7 +179,7 @@ func (s *gemvGrouper) addBias(u *layer, b *ir.Value) bool {
 	return true
 }
 
-// follow absorbs the bias, reshapes and unary nodes behind u, as long as each result has a single reader.
+// follow absorbs the bias, reshapes and unary nodes after u, as long as each result has a single reader.
 func (s *gemvGrouper) follow(u *layer) {
 	for {
 		uses := s.uses[u.out]
@@ -240,7 +240,7 @@ func (s *gemvGrouper) depth(n *ir.Node) int {
 	return d
 }
 
-// maxPassed bounds the number of values passed through the layers to a Concat behind them.
+// maxPassed bounds the number of values passed through the layers to a following Concat.
 const maxPassed = 32
 
 // passThrough finds operands of a Concat of layers that are not layers but scaled elements of a vector that layers of

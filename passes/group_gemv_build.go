@@ -191,7 +191,7 @@ func (b *builder) matVec(x *ir.Value, units []*layer) *ir.Value {
 		b.constant(ir.FromInts(ir.T(ir.Int32, rows), length).Compact()))
 }
 
-// packRows puts the rows' weights one below the other, zeros behind those of shorter ones.
+// packRows stacks the weights of rows, padding shorter ones with zeros.
 func packRows(units []*layer, rows, widest int) *ir.Tensor {
 	t := ir.T(ir.Float32, rows, widest)
 	if x, ok := oneWeight(units, widest); ok {
@@ -266,7 +266,7 @@ func (b *builder) activate(y *ir.Value, units []*layer) *ir.Value {
 	return z
 }
 
-// actKey tells activations apart.
+// actKey distinguishes activations.
 func actKey(act []*ir.Node) string {
 	var k strings.Builder
 	for _, n := range act {

@@ -6,7 +6,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// absorbMovement moves transpositions in front of layers into the order of their weights: x = act(Transpose(s)) becomes
+// absorbMovement folds transpositions before layers into the order of their weights: x = act(Transpose(s)) becomes
 // act(s) where only layers read x.
 func (s *gemvGrouper) absorbMovement() {
 	moved := map[*ir.Value]*ir.Value{}

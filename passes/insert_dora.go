@@ -19,8 +19,8 @@ const (
 	Magnitude = adapterfile.Magnitude
 )
 
-// Adapter is what insert-dora puts beside a constant weight. The graph gets inputs for it, in f32: Name.lora_A.weight
-// [r, in/g, taps…], Name.lora_B.weight [out, r/g, 1…] and Name.lora_magnitude_vector [out], as far as the kind has them; a
+// Adapter is what insert-dora adds to a constant weight. The graph gets f32 inputs for it: Name.lora_A.weight [r,
+// in/g, taps…], Name.lora_B.weight [out, r/g, 1…] and Name.lora_magnitude_vector [out], those that its kind has; a
 // MatMul has neither taps nor groups g.
 type Adapter struct {
 	Name   string
@@ -49,7 +49,7 @@ func (a *Adapter) InverseNorm() string { return a.Name + ".inverse_norm" }
 
 var _ = register(Pass{
 	Name:    "insert-dora",
-	Summary: "put adapters beside the constant weights of MatMul and Conv: graph inputs, the product of low rank, norms without forming B·A",
+	Summary: "add adapters to the constant weights of MatMul and Conv: graph inputs, the product of low rank, norms without forming B·A",
 	After:   map[string]string{"promote-f32": "adapters are f32 and compute in f32"},
 	Run: func(ctx *Context, g *ir.Graph) error {
 		for i := range ctx.Adapters {
@@ -68,7 +68,7 @@ type InsertDoRAOptions struct{ Adapters []Adapter }
 // FileName is the name in the file of a constant that import made of an initializer.
 func FileName(v *ir.Value) string { return strings.SplitN(v.Name, "~", 2)[0] }
 
-// Adaptable reports whether insert-dora can put an adapter beside the weight of a node, and why not.
+// Adaptable reports whether insert-dora can add an adapter to the weight of a node, and why not.
 func Adaptable(n *ir.Node, input int) error {
 	w := n.Inputs[input]
 	switch {
@@ -244,8 +244,9 @@ func (d *adapting) change() *ir.Value {
 	return d.Add("Mul", nil, d.Reshape(sum, d.out), d.Number(2*d.Scale/times))
 }
 
-// cross is A·Wᵀ [r, out], where a group has r rows of A: the layer itself with A for its input, so that both read one weight. One row
-// has zeros beside it, since the product of a vector would have weights of its own.
+// cross is A·Wᵀ [r, out], where a group has r rows of A: the layer itself with A for its input, so that both read one
+// weight. A single row is padded with a row of zeros, since a matrix-vector product would store its weights
+// separately.
 func (d *adapting) cross() *ir.Value {
 	if d.Rank > 1 {
 		return d.crossOf(d.a)

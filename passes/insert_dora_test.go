@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// adapted puts an adapter fc of the weight w into a graph and, if losses are named, their gradients behind.
+// adapted adds an adapter fc of the weight w to a graph and, if losses are named, their gradients.
 func adapted(t *testing.T, g *ir.Graph, a Adapter, losses ...string) *ir.Graph {
 	t.Helper()
 	before := len(g.Inputs)

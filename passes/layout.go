@@ -63,8 +63,8 @@ func channelsLast(g *ir.Graph) error {
 	return err
 }
 
-// hoistTranspose moves a transposition in front of a pointwise op that only it reads, towards the graph's input: there it
-// moves bytes of a narrower type, and one reader's worth of them.
+// hoistTranspose moves a transposition before a pointwise op that only it reads, towards the graph's input. There it
+// moves a smaller type, and once for all readers.
 func hoistTranspose(s *sweep, n *ir.Node) {
 	if n.Op.Name != "Transpose" || !s.only(n.Inputs[0]) {
 		return

@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// flattenIntoWeights removes a transposition in front of a flattening if only constant matrices read the result, directly or
-// through elementwise ops: the matrices' rows are permuted instead.
+// flattenIntoWeights removes a transposition before a flattening if only constant matrices read the result, directly
+// or through elementwise ops: the matrices' rows are permuted instead.
 func flattenIntoWeights(g *ir.Graph) {
 	uses := g.Uses()
 	for _, n := range g.Nodes {

@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// sinkTranspose moves transposes from a node's operands to its result, if the op can work on untransposed operands. Any
-// transpose sinks through movement ops, but only the one behind an image op sinks through arithmetic.
+// sinkTranspose moves transposes from a node's operands to its result, if the op can work on untransposed operands.
+// Any transpose sinks through movement ops, but only one that follows an image op sinks through arithmetic.
 func sinkTranspose(s *sweep, n *ir.Node) {
 	if len(n.Outputs) != 1 || len(n.Inputs) == 0 {
 		return

@@ -17,7 +17,7 @@ type linear struct {
 	terms []term
 	scale []float64  // nil if x itself does not take part
 	bias  []float64  // nil if zero
-	nodes []*ir.Node // what the value is computed by, apart from x
+	nodes []*ir.Node // nodes that compute the value from x
 }
 
 type term struct {
@@ -96,7 +96,8 @@ func shifted(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) *l
 	return &m
 }
 
-// addConst reads v, the operand beside c, and c's number for each channel of y; nil if c is no such constant.
+// addConst reads v + c: v as a linear function, and c's number for each channel of y. It returns nil if c is no such
+// constant.
 func addConst(v, c, y *ir.Value, layout string, inner func(*ir.Value) *linear) (*linear, []float64) {
 	k, ok := channelOf(c, y.Type.Shape, channelAxis(layout, y.Type.Rank()))
 	if !ok || v.IsConst() || !v.Type.Equal(y.Type) {

@@ -11,7 +11,7 @@ type weights struct {
 	ir.Weights
 	node    *ir.Node
 	outAxis int  // channel dimension of the result
-	padded  bool // zeros beside the operand take part
+	padded  bool // zeros around the operand are multiplied too
 	w       *ir.Tensor
 }
 

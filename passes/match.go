@@ -8,7 +8,7 @@ import (
 )
 
 // sweep is one walk over a graph's nodes in topological order. A visitor sees each node after its operands were
-// rewritten; it adds nodes in front of the visited one and replaces the visited one's outputs. Use counts stay exact
+// rewritten; it adds nodes before the visited one and replaces the visited one's outputs. Use counts stay exact
 // throughout, so that a matcher can ask whether it is the only reader of a value.
 type sweep struct {
 	g       *ir.Graph
@@ -174,10 +174,11 @@ func resolve(to map[*ir.Value]*ir.Value, v *ir.Value) *ir.Value {
 	return v
 }
 
-// only reports whether v has a single reader and is the output of a node: consuming it leaves nothing behind.
+// only reports whether v is the output of a node and has a single reader: once that reader is replaced, the node is
+// dead.
 func (s *sweep) only(v *ir.Value) bool { return v.Def != nil && s.uses[v] == 1 }
 
-// add places a node in front of the visited one and returns its first output.
+// add inserts a new node before the visited one and returns its first output.
 func (s *sweep) add(op, hint string, attrs ir.Attrs, inputs ...*ir.Value) *ir.Value {
 	if s.err != nil {
 		return &ir.Value{}
@@ -191,7 +192,7 @@ func (s *sweep) add(op, hint string, attrs ir.Attrs, inputs ...*ir.Value) *ir.Va
 	return n.Outputs[0]
 }
 
-// place puts a node made elsewhere in front of the visited one.
+// place inserts an existing node before the visited one.
 func (s *sweep) place(n *ir.Node) {
 	s.count(n, 1)
 	s.nodes = append(s.nodes, n)

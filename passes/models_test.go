@@ -15,14 +15,14 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// sharedModels is where the real test models lie beside a checkout; tests that read them skip where they are absent.
+// sharedModels holds the real test models, next to a checkout; tests that read them skip where they are absent.
 const sharedModels = "../../shared/models"
 
 func importShared(t testing.TB, name string) *ir.Graph {
 	t.Helper()
 	path := filepath.Join(sharedModels, name+".onnx")
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no %s beside the checkout", path)
+		t.Skipf("no %s next to the checkout", path)
 	}
 	m, err := onnx.Load(path)
 	require.NoError(t, err)

@@ -106,7 +106,8 @@ func (e *offsetter) total(v *ir.Value) *ir.Value {
 	return v
 }
 
-// term finds a constant input of the region that only v's sum reads: that of the anchor, or one that is added behind it.
+// term finds a constant input of the region that only v's sum reads: the anchor's bias, or one added after the
+// anchor.
 func (e *offsetter) term(v *ir.Value) (input int, ok bool) {
 	if v.Def == nil {
 		i := slices.Index(e.node.Region.Body.Inputs, v)
@@ -147,7 +148,7 @@ func (e *offsetter) uses(v *ir.Value) int {
 	return count
 }
 
-// insert adds a node behind v, or in front of all for an input, which the anchor goes on to read as it is.
+// insert adds a node after v, or first if v is an input, which the anchor goes on to read unchanged.
 func (e *offsetter) insert(v *ir.Value, t *ir.Tensor, byMember bool) error {
 	r := e.node.Region
 	n, err := r.Body.NewNode("Add", e.node.Name, nil, v, e.operand(t, byMember))

@@ -18,17 +18,17 @@ type step struct {
 	in   pipelines
 }
 
-// stages are the default pipelines: those passes of each stage, in this order, that the precision's pipeline has. Why one
-// stands behind another is in its row (Pass.After), which tests hold against the list.
+// stages are the default pipelines: each stage's passes, in this order, filtered by the precision's pipeline. Why a
+// pass follows another is in its row (Pass.After), which tests check against this list.
 var stages = []stage{
 	{"types", cleaned(every, // values get the types in which they are computed
 		step{"promote-f32", computed})},
-	{"training", []step{ // adapters are put in, and gradients behind losses
+	{"training", []step{ // insert adapters and the gradients of losses
 		{"insert-dora", computed},
 		{"quantise-base", computed},
 		{"differentiate", computed},
 		{"sink-padding", computed}}},
-	{"ops", cleaned(computed, // ops of files that no kernel computes are taken apart
+	{"ops", cleaned(computed, // expand ops of files that no kernel computes
 		step{"recognise-quantised", computed},
 		step{"expand", computed})},
 	{"patterns", []step{ // chains of ops become the op that they mean
@@ -66,10 +66,10 @@ var stages = []stage{
 		{"rematerialise", every}}},
 }
 
-// Stages in front of which a compiler looks at the graph: to subtract what data say, and to choose formats.
+// The compiler looks at the graph before these stages: to subtract measured means, and to choose formats.
 const MeansStage, StorageStage = "means", "storage"
 
-// Cut parts a list of passes in front of the first one of a stage, or of a later one.
+// Cut splits a list of passes before the first one that belongs to a stage or a later one.
 func Cut(names []string, at string) (before, rest []string) {
 	from := slices.IndexFunc(stages, func(s stage) bool { return s.name == at })
 	cut := slices.IndexFunc(names, func(name string) bool {
@@ -84,7 +84,7 @@ func Cut(names []string, at string) (before, rest []string) {
 	return names[:cut], names[cut:]
 }
 
-// cleaned are steps, and those that clean up behind them.
+// cleaned appends the passes that clean up after steps.
 func cleaned(in pipelines, steps ...step) []step {
 	return append(steps, step{"fold", in}, step{"simplify", in}, step{"cse", in}, step{"dce", in})
 }

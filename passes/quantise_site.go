@@ -112,8 +112,8 @@ func (s *Site) Name() string { return s.Node.Outputs[0].Name }
 // Segmented reports whether each row of weights reads a part of the activations of its own, which keep 16 bits.
 func (s *Site) Segmented() bool { return s.Geometry.InAxis < 0 }
 
-// At is the position of weight k of output channel n of a member in the constant. Channels are counted through groups; k
-// runs over the dimensions behind the channel as they lie.
+// At is the position of weight k of output channel n of a member in the constant. Channels are counted across groups;
+// k indexes the dimensions after the channel, in row-major order.
 func (s *Site) At(member, n, k int) int { return s.at(member, n, k, s.K) }
 
 // at is the position of element k of the size elements that an output channel has.

@@ -116,7 +116,8 @@ func TestCorrectionsAreAdded(t *testing.T) {
 	require.LessOrEqual(t, relativeL2(got, want), 2e-3) // weights are f16
 }
 
-// TestCorrectionsJoinABias: a bias that is added behind the product takes the correction in, so that no kernel reads two vectors.
+// TestCorrectionsJoinABias: a bias that is added after the product absorbs the correction, so that no kernel reads
+// two vectors.
 func TestCorrectionsJoinABias(t *testing.T) {
 	b := newGraphBuilder(t, ir.Float32)
 	y := b.op("Add", nil, b.op("MatMul", nil, b.input("x", ir.Float32, 1, 24, 32), b.weight(0, .2, 32, 48)), b.weight(0, 1, 48))
@@ -212,8 +213,8 @@ func TestActivationsTravelAsOneByte(t *testing.T) {
 	}
 }
 
-// TestAConvOfOneOutputChannelIsNotDepthwise reads e4m3 in front of convolutions with as many groups as output channels:
-// what scales the activation stands behind a dense one and in the weights of a depthwise one.
+// TestAConvOfOneOutputChannelIsNotDepthwise reads e4m3 in convolutions with as many groups as output channels. The
+// activation's scale is applied after a dense one, and in the weights of a depthwise one.
 func TestAConvOfOneOutputChannelIsNotDepthwise(t *testing.T) {
 	for _, c := range []struct{ in, out, group int }{{16, 1, 1}, {16, 2, 2}, {16, 16, 16}, {16, 32, 16}} {
 		b := newGraphBuilder(t, ir.Float32)

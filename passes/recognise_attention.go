@@ -141,7 +141,7 @@ func (sc *scores) operand(s *sweep, v *ir.Value, trans bool) (*ir.Value, bool) {
 	}
 }
 
-// factor takes a product with a number, or a quotient by one, apart: it multiplies the scale and returns the operand.
+// factor strips a product with a number, or a quotient by one: it multiplies the scale and returns the operand.
 func (sc *scores) factor(n *ir.Node) (*ir.Value, bool) {
 	x, c := withConst(n)
 	factor, ok := scalarOf(c)
@@ -185,7 +185,7 @@ func sameBatch(shapes ...[]int) bool {
 	return true
 }
 
-// toRank4 puts ones in front of a shape: [S,D] and [H,S,D] become [1,1,S,D] and [1,H,S,D].
+// toRank4 prepends ones to a shape: [S,D] and [H,S,D] become [1,1,S,D] and [1,H,S,D].
 func toRank4(s *sweep, name string, v *ir.Value) *ir.Value {
 	if v.Type.Rank() == 4 {
 		return v

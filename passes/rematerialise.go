@@ -94,11 +94,11 @@ func leastMemory(t *target.Target, g *ir.Graph, enough int) int {
 	return enough
 }
 
-// recorder writes the list of regions anew, within a budget of bytes. It walks through the list as Kirisame et al. ("Dynamic
-// Tensor Rematerialization", 2021) walk through a program while it runs: where there is no room for the results of a region,
-// it forgets what takes the least time to have again, for its bytes and for as long as nobody reads it. What was forgotten is
-// computed again in front of its next reader. Other than there, the readers to come are known. Of a chain of layers this
-// keeps what Chen et al. ("Training Deep Nets with Sublinear Memory Cost", 2016) keep, a value every few layers.
+// recorder rewrites the list of regions within a budget of bytes. It walks through the list as Kirisame et al.
+// ("Dynamic Tensor Rematerialization", 2021) walk through a running program: where a region's results do not fit, it
+// evicts the storage that is cheapest to recompute for its size and for how long nobody reads it. Evicted values are
+// recomputed before their next reader. Unlike there, future readers are known. On a sequence of layers this retains
+// what Chen et al. ("Training Deep Nets with Sublinear Memory Cost", 2016) retain: a value every few layers.
 type recorder struct {
 	g      *ir.Graph
 	budget int
