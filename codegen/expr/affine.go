@@ -210,7 +210,8 @@ func floorDiv(a, c int64) int64 {
 
 func floorMod(a, c int64) int64 { return a - c*floorDiv(a, c) }
 
-// wraps reports whether an integer node may have wrapped around, so that it must not be taken apart as a sum.
+// wraps reports whether an integer node may have wrapped around, so that it must not be split into the terms of a
+// sum.
 func (e *Expr) wraps() bool {
 	if e.Op != OpAffine {
 		return false
@@ -273,7 +274,7 @@ func (b *Builder) split(e *Expr, c int64) (whole, rest, small *Expr, g int64, ok
 	return b.affine(w), b.affine(r), b.Zero(e.Type), 1, true
 }
 
-// divide takes a sum apart as c·q + r: q has the terms that c divides.
+// divide splits a sum into c·q + r: q has the terms that c divides.
 func (s *sum) divide(c int64) (q, r sum) {
 	q, r = sum{t: s.t, k: floorDiv(s.k, c)}, sum{t: s.t, k: floorMod(s.k, c)}
 	for _, t := range s.terms {

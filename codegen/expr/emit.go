@@ -38,7 +38,7 @@ type Emitter struct {
 
 	scopes []*scope
 	waited bool
-	begun  int // length of the kernel's body behind the last load of a constant in front of the wait
+	begun  int // length of the kernel's body after the last load of a constant before the wait
 	height map[*Expr]int
 }
 
@@ -87,8 +87,9 @@ func (m *Emitter) Bind(v *Expr, r ptx.Reg) {
 	m.top().avail.add(int(v.I))
 }
 
-// Wait makes sure that the kernel has waited for its predecessors. It waits right behind the loads of constants that it has begun:
-// what computes with them comes later, or it would be waited for first, and the next launch would begin as late.
+// Wait makes sure that the kernel has waited for its predecessors. The wait goes right after the last load of a
+// constant, before the code that uses it: that code would otherwise wait for the load first, and delay the start of
+// the next launch.
 func (m *Emitter) Wait() {
 	if m.waited {
 		return
@@ -289,8 +290,8 @@ func (m *Emitter) available(es []*Expr) (found []*Expr) {
 	return found
 }
 
-// LoadEarly begins the loads of constants that es need and whose addresses are known, at most so many vectors: for what is computed later, behind
-// code of another emitter. It counts the registers of the words.
+// LoadEarly issues loads of constants that es need and whose addresses are known, at most so many vectors. They are
+// used later, after code of another emitter. It returns the number of registers that hold them.
 func (m *Emitter) LoadEarly(es []*Expr, most int) (words int) {
 	es = m.available(es)
 	for _, rs := range m.grouped(es) {

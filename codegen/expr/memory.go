@@ -203,7 +203,7 @@ func (m *Emitter) load(e *Expr) ptx.Reg {
 		op = "ld.global.nc."
 	case !constant:
 		m.Wait()
-	} // in front of the wait ptxas keeps plain loads alone: it moves others behind it
+	} // before the wait only plain loads stay: ptxas moves ld.global.nc after it
 	if m.env.Loads != nil && e.I >= 0 {
 		m.env.Loads(loads[0].Args[0], len(loads)*size, size)
 	}

@@ -49,8 +49,8 @@ const (
 	cutName     = 64
 )
 
-// FileName is a tensor's name as part of a file's name: escaped, and shortened if it is too long. The comma, which an
-// escaped name has not, keeps a shortened name apart from any other.
+// FileName is a tensor's name as part of a file's name: escaped, and shortened if it is too long. A shortened name
+// contains a comma, which an escaped name does not, so it cannot collide with one.
 func FileName(name string) string {
 	escaped := url.PathEscape(name)
 	if len(escaped) <= longestName {

@@ -39,9 +39,9 @@ func Files(name string, p *runtime.Program, golden *Golden) (map[string][]byte, 
 	return files, nil
 }
 
-// Write writes the files into a directory, beside files of the user's, which stay as they are. Files of an earlier Write are
-// replaced, or removed where they are no longer among the files. It refuses to replace a file that is not its own, by name. On
-// an error the directory is as it was.
+// Write writes the files into a directory and leaves the user's own files there unchanged. Files of an earlier Write
+// are replaced, or removed if they are no longer wanted. It refuses to replace a file that it did not write, and
+// names it. On an error the directory is unchanged.
 func Write(dir string, files map[string][]byte) error { return write(dir, files, os.Rename) }
 
 func write(dir string, files map[string][]byte, rename func(from, to string) error) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Family makes kernels of regions, and of chains that end in one of its regions.
+// Family makes kernels of regions, and of fused regions that end in one of its own.
 type Family struct {
 	Name string
 	// Analyse is the kernel of a region but for its schedule. The error says why the family has none. It has no effect on
@@ -22,7 +22,7 @@ type Family struct {
 type Kernel interface {
 	// Signature is what Choices know the kernel by (Context.Signature); "" if it has one schedule.
 	Signature() string
-	// Key tells apart kernels for which Choose finds other schedules; "" if what it finds is not remembered.
+	// Key distinguishes kernels for which Choose may find different schedules; "" if its result is not cached.
 	Key() string
 	// Choose is the schedule of least estimated time.
 	Choose() (Choice, error)
@@ -56,7 +56,7 @@ func (c Choice) clone() Choice {
 type Memo struct {
 	mu    sync.Mutex
 	known map[string]Choice
-	works map[string]*cost.Work // of chains and of their parts that were weighed; nil where there is no kernel
+	works map[string]*cost.Work // of fused regions and parts whose benefit was predicted; nil: no kernel
 }
 
 // Len is how many schedules are remembered.
@@ -119,7 +119,7 @@ func (f *Families) of(name string) (Family, error) {
 }
 
 // Lower is the kernel of a region with the schedule that Choices or its family choose. The error says why the family has
-// none: a ScheduleError if it cannot have that schedule, ErrUnfused if a chain is to be launches of its own.
+// none: a ScheduleError if it cannot have that schedule, ErrUnfused if the parts are to be separate launches.
 func (f *Families) Lower(region *ir.Node, ctx *Context) (*Spec, error) {
 	return f.lower(region.LastPart().Region.Family, region, ctx)
 }
@@ -146,7 +146,8 @@ func (f *Families) Space(region *ir.Node, ctx *Context) (*Space, error) {
 	return of.Space(region, ctx)
 }
 
-// Lower is the kernel of a region of the family, of any if it is loop's, or of a chain that ends in one (Families.Lower).
+// Lower is the kernel of a region of the family (of any region for loop), or of a fused one that ends in it
+// (Families.Lower).
 func (f Family) Lower(region *ir.Node, ctx *Context) (*Spec, error) { return f.lower(region, ctx, nil) }
 
 func (f Family) lower(region *ir.Node, ctx *Context, memo *Memo) (*Spec, error) {

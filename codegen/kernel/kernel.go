@@ -49,7 +49,7 @@ type Hints struct {
 type Operand struct {
 	Value         *ir.Value // a graph value (region input or output), dense row-major; constants included
 	Const         []byte    // constant data made by the family: packed weights, tables
-	PartsFromLast int       // of a Const of a chain: how many parts in front of the last the part is that it comes of
+	PartsFromLast int       // of a Const of a fused region: the distance from the part it belongs to to the last part
 	Workspace     int       // bytes of scratch that need not survive the launch
 	Counter       int       // bytes of zero-initialised state that the kernel leaves zero
 	Number        *Number   // a scalar passed by value, not part of the kernel's text
@@ -114,7 +114,7 @@ func (c *Context) StoresBlocks(region *ir.Node) error {
 	return nil
 }
 
-// Wait ends what a kernel may do before the launches in front of it are done, where the target has dependent launch, and
+// Wait ends what a kernel may do before its predecessors have finished, where the target has dependent launch, and
 // lets the next launch begin. Every thread waits before its first access to anything but constants.
 func Wait(k *ptx.Kernel, t *target.Target) {
 	if t.DependentLaunch {

@@ -45,7 +45,7 @@ const widestAccess = 16
 func (c *Context) Signature(family, what string, region *ir.Node) string {
 	h := sha256.New()
 	align := func(v *ir.Value) int {
-		if !slices.Contains(region.Inputs, v) && !slices.Contains(region.Outputs, v) { // between the parts of a chain: it has no place
+		if !slices.Contains(region.Inputs, v) && !slices.Contains(region.Outputs, v) { // between fused parts: not in memory
 			return 0
 		}
 		return min(c.AlignOf(v), widestAccess)
@@ -56,7 +56,7 @@ func (c *Context) Signature(family, what string, region *ir.Node) string {
 	return fmt.Sprintf("%s #%x", what, h.Sum(nil)[:8])
 }
 
-// describe writes what schedules depend on of a region that is no chain.
+// describe writes what the schedule of a region that is not fused depends on.
 func describe(h io.Writer, family string, region *ir.Node, align func(v *ir.Value) int) {
 	r := region.Region
 	fmt.Fprintln(h, family, r.Members)
@@ -86,10 +86,10 @@ func describe(h io.Writer, family string, region *ir.Node, align func(v *ir.Valu
 	}
 }
 
-// Unfused is the schedule by which the parts of a chain are launches of their own.
+// Unfused is the schedule that runs the parts of a fused region as separate launches.
 const Unfused = "apart"
 
-// ErrUnfused says that a chain was chosen to be Apart.
+// ErrUnfused reports that the schedule chosen for a fused region is Unfused.
 var ErrUnfused = errors.New("chosen to be launches of their own")
 
 // Space is the schedules that a kernel may have, as a tuner searches them.

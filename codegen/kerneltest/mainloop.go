@@ -28,7 +28,7 @@ func (l MainLoop) PerSharedLoad() float64 {
 	return float64(max(l.MMA, l.FMA)) / float64(l.SharedLoads)
 }
 
-// AllPerSharedLoad is the same of mma and fma together, as in the loop of a chain that computes a window as well as a product.
+// AllPerSharedLoad counts mma and fma together, as in the loop of a contraction fused with a window.
 func (l MainLoop) AllPerSharedLoad() float64 {
 	if l.SharedLoads == 0 {
 		return 0

@@ -25,7 +25,7 @@ func (l Lowerings) Loop(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	return l[ir.FamilyLoop](n, ctx)
 }
 
-// Refusing are families that refuse some regions, which become loops, or the parts of a chain.
+// Refusing returns families that reject some regions, which fall back to loops, or to the parts of a fused region.
 type Refusing struct {
 	codegen.Families
 	Refuses func(n *ir.Node) bool

@@ -54,7 +54,8 @@ var (
 	opcodeOf = regexp.MustCompile(`/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)`)
 )
 
-// earlyLoads counts, for each kernel of a module that waits for its predecessors, the loads in front of the wait: those of constants.
+// earlyLoads counts the loads before the wait, which are of constants, in each kernel that waits for its
+// predecessors.
 func earlyLoads(text string) map[string]int {
 	out := map[string]int{}
 	at := entryOf.FindAllStringSubmatchIndex(text, -1)
@@ -70,7 +71,8 @@ func earlyLoads(text string) map[string]int {
 	return out
 }
 
-// acquired counts, for each kernel, the loads from global memory in front of ACQBULK, which is what the wait becomes; -1: it has none.
+// acquired counts, for each kernel, the loads from global memory before ACQBULK, the machine code of the wait; -1
+// without one.
 func acquired(sass string) map[string]int {
 	out := map[string]int{}
 	at := textOf.FindAllStringSubmatchIndex(sass, -1)
@@ -96,8 +98,9 @@ func acquired(sass string) map[string]int {
 	return out
 }
 
-// requireEarlyLoads: the constants that PTX loads before it waits for the launches in front of it, the machine code loads before, too.
-// ptxas moves ld.global.nc behind the wait, so that a kernel begins its weights when it could use them.
+// requireEarlyLoads: constants that PTX loads before it waits for its predecessors are loaded before the wait in
+// machine code too. ptxas moves ld.global.nc after the wait, so such a kernel would load its weights only when it
+// could already use them.
 func requireEarlyLoads(t testing.TB, tool *toolchain.Ptxas, text string, cubin []byte, tg *target.Target) {
 	t.Helper()
 	if !tg.DependentLaunch {
@@ -111,6 +114,6 @@ func requireEarlyLoads(t testing.TB, tool *toolchain.Ptxas, text string, cubin [
 	require.NoError(t, err)
 	got := acquired(sass)
 	for kernel, want := range earlyLoads(text) {
-		require.GreaterOrEqual(t, got[kernel], want, "%s for %s: loads of constants that the wait is not in front of", kernel, tg.Name)
+		require.GreaterOrEqual(t, got[kernel], want, "%s for %s: loads of constants before the wait", kernel, tg.Name)
 	}
 }

@@ -36,8 +36,9 @@ func (p *problem) work(s *schedule, m *cost.Machine) (*cost.Work, error) {
 	return w, nil
 }
 
-// What a warp of frames reads for an element: of L2, and of memory, where planes read the same rows. Neighbours look at neighbours, one to three pixels apart in
-// openpilot's models, in rows of their own. Where exactly is not known before it runs.
+// Reads of a warp of frames for each element: from L2, and from memory, where planes read the same rows. Neighbouring
+// elements sample one to three pixels from each other in openpilot's models, each on its own row. The addresses are
+// only known at run time.
 const (
 	warpReads = 8
 	warpBytes = 2

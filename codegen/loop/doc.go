@@ -9,5 +9,5 @@
 //	        shuffles and shared memory, and what fits stays in registers for the row's elements
 //	column  threads along the output share reductions over a dimension further out, combined in shared memory
 //
-// A chain of loops is one kernel (chain.go): blocks compute what the last one reads of those in front of it into shared memory.
+// Fused loops are one kernel (fused.go): blocks compute in shared memory what the last loop reads of its producers.
 package loop

@@ -20,7 +20,7 @@ type frame struct {
 
 	// Variables that number a warp's lanes: near those that work side by side, far their groups.
 	near, far *expr.Expr
-	keeps     *expr.Expr // of a part of a chain whose outputs are results too: whether this block stores them
+	keeps     *expr.Expr // of a fused part whose outputs are results too: whether this block stores them
 }
 
 // emit writes the kernel and returns the bytes of shared memory it uses. If accesses is not nil, it is called before every load

@@ -15,9 +15,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// fusedLoops is loops of which each reads what the one in front computes. Every block computes all of them but the last, into shared memory and
-// rounded as they are stored, and then its share of the last. So it is for values of few elements that are cheap to compute. Where an element of
-// the last needs the same element alone of the one in front, blocks compute what they need of that one, and none twice.
+// fusedLoops are loops each of which reads its predecessor's results. Every block computes all loops but the last
+// into shared memory, rounded as they are stored, and then its share of the last. This suits values of few elements
+// that are cheap to compute. If an element of the last loop only needs the same element of its predecessor, each
+// block computes only the elements that it needs, and no two blocks the same ones.
 type fusedLoops struct {
 	node  *ir.Node
 	ctx   *kernel.Context
@@ -36,7 +37,7 @@ type part struct {
 	held   []int              // operands in shared memory that its outputs are; 0: this one is not read
 }
 
-// name keeps the parts' variables apart.
+// name makes the names of parts' variables distinct.
 func (of *part) name(s string) string {
 	if of == nil {
 		return s
@@ -285,7 +286,7 @@ func (c *fusedLoops) readsOwn(q *problem, p *part) bool {
 	return ok
 }
 
-// fusedSchedule is the schedule of a chain: those of the parts, of as many threads.
+// fusedSchedule is the schedule of fused loops: one for each part, all of as many threads.
 type fusedSchedule struct {
 	threads int
 	parts   []*schedule
@@ -307,7 +308,8 @@ func (s *fusedSchedule) String() string {
 	return text
 }
 
-// blockSizes are the threads that blocks of a chain may have, the usual first: with more of them, a thread has too few registers for the weights of its rows.
+// blockSizes are the threads that a block of fused loops may have, the usual first. With more threads, each has too few
+// registers for the weights of its rows.
 var blockSizes = []int{256, 128, 512}
 
 // mostTurns bounds the rows of the last that a team computes together, and of the others without a loop.

@@ -28,8 +28,8 @@ type stage struct {
 	team  *expr.Expr // which of them the thread is in
 }
 
-// emit writes the kernel of a schedule, and sets its shared memory. It returns how many registers hold constants that are read ahead. If sectors is
-// not nil, those that loads and stores ask for are put there.
+// emit writes the kernel of a schedule, and sets its shared memory. It returns how many registers hold prefetched
+// constants. If sectors is not nil, it records the sectors that loads and stores access.
 func (c *fusedLoops) emit(s *fusedSchedule, k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (early int) {
 	bases := pointers(k, params)
 	shelves, used := c.shelves(s)
@@ -71,7 +71,7 @@ func (c *fusedLoops) emit(s *fusedSchedule, k *ptx.Kernel, params []ptx.Sym, sec
 	return early
 }
 
-// mostEarly is how many vectors of constants a thread reads ahead.
+// mostEarly is how many vectors of constants a thread prefetches.
 const mostEarly = 12
 
 // shelves lays out what is between the parts.
@@ -95,7 +95,7 @@ func (c *fusedLoops) shelves(s *fusedSchedule) (list map[int]*shelf, used int) {
 	return list, used
 }
 
-// elements is how many elements of the last part a block computes, one behind the other.
+// elements is how many consecutive elements of the last part a block computes.
 func (s *fusedSchedule) elements() int {
 	last := s.last()
 	if last.team == 1 {

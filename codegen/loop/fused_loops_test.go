@@ -16,14 +16,15 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// fusedCase builds loops of a graph of which each reads the one in front; kept says that the first's outputs are results.
+// fusedCase builds loops of a graph each of which reads its predecessor; kept says that the first's outputs are
+// results.
 type fusedCase struct {
 	name  string
 	kept  bool
 	build func(g *kerneltest.Graph) []*kerneltest.Region
 }
 
-// region is the chain; the returned region checks it.
+// region is the fused region; the returned region checks it.
 func (c *fusedCase) region(t testing.TB) *kerneltest.Region {
 	list := c.build(kerneltest.NewGraph(t, "g"))
 	var parts []*ir.Node
@@ -46,7 +47,7 @@ func eights(n int) kerneltest.Draw {
 	return func(r *rand.Rand, _ int) float64 { return float64(8 * r.Intn(n)) }
 }
 
-// layer is a matrix-vector product of n rows of k with the elements from an offset on of a vector, and what stands behind it.
+// layer is a matrix-vector product of n rows of k with a vector's elements from an offset on, followed by an op.
 func layer(g *kerneltest.Graph, x *ir.Value, n, k int, w, y ir.DType, after string, offsets kerneltest.Draw) *kerneltest.Region {
 	r := g.Region(ir.FamilyLoop)
 	in := r.Cast(r.Read(x, false), f32)
@@ -81,7 +82,7 @@ func normal(g *kerneltest.Graph, op string, m, k int, x, y, z ir.DType) *kernelt
 }
 
 var fusedCases = []fusedCase{
-	{name: "a head behind a norm", build: func(g *kerneltest.Graph) []*kerneltest.Region {
+	{name: "a head after a norm", build: func(g *kerneltest.Graph) []*kerneltest.Region {
 		a := normal(g, "LayerNorm", 1, 384, f32, f32, ir.Invalid)
 		return []*kerneltest.Region{a, layer(g, a.Node.Outputs[0], 770, 384, f16, f32, "Relu", nil)}
 	}},
@@ -126,7 +127,7 @@ var fusedCases = []fusedCase{
 		c.Finish(c.Add("Softmax", ir.Attrs{"axis": 2}, c.Add("Mul", nil, c.Read(b.Node.Outputs[0], false), c.Read(b.Node.Outputs[1], false))))
 		return []*kerneltest.Region{a, b, c}
 	}},
-	{name: "flat behind rows", build: func(g *kerneltest.Graph) []*kerneltest.Region {
+	{name: "flat after rows", build: func(g *kerneltest.Graph) []*kerneltest.Region {
 		a := normal(g, "RMSNorm", 2, 200, f32, f16, ir.Invalid)
 		b := g.Region(ir.FamilyLoop)
 		x := b.Cast(b.Read(a.Node.Outputs[0], false), f32)
@@ -171,7 +172,7 @@ func TestFusedLoops_EqualTheReference(t *testing.T) {
 	}
 }
 
-// TestFusedLoops_ChangeNoBit: the parts, each a launch of its own whose teams are the chain's, give the same bits.
+// TestFusedLoops_ChangeNoBit: the parts as separate launches, with the same teams, give the same bits.
 func TestFusedLoops_ChangeNoBit(t *testing.T) {
 	for _, c := range fusedCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -215,7 +216,8 @@ func alone(t *testing.T, part *ir.Node, s *schedule, ctx *kernel.Context) *kerne
 		Operands: p.l.Operands, Emit: func(k *ptx.Kernel, params []ptx.Sym) { p.emit(one, k, params, nil) }}
 }
 
-// TestFusedLoops_LoadLaterWeightsBeforeTheWait: in front of the wait for the launch in front stand loads of f16 weights that the last loop multiplies.
+// TestFusedLoops_LoadLaterWeightsBeforeTheWait: the f16 weights that the last loop multiplies are loaded before the
+// kernel waits for its predecessor.
 func TestFusedLoops_LoadLaterWeightsBeforeTheWait(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	spec, err := Family.Lower(fusedCases[0].region(t).Node, ctx)

@@ -36,7 +36,7 @@ func fused() []*testCase {
 				n := c.Add("LayerNorm", A{"axis": 1}, s, in[2], in[3])
 				return []*ir.Value{c.Cast(c.Add("Transpose", A{"perm": []int{1, 0}}, n), f16)}
 			}},
-		{name: "gradient of a norm, added to that beside it", inputs: []ir.Type{T(ir.BFloat16, 75, 384), T(ir.BFloat16, 75, 384), T(ir.BFloat16, 75, 384), T(f32, 384)}, consts: []bool{false, false, false, true},
+		{name: "gradient of a norm, added to a residual's", inputs: []ir.Type{T(ir.BFloat16, 75, 384), T(ir.BFloat16, 75, 384), T(ir.BFloat16, 75, 384), T(f32, 384)}, consts: []bool{false, false, false, true},
 			build: func(c *kerneltest.Region, in []*ir.Value) []*ir.Value {
 				d := c.Add("LayerNormGrad", A{"axis": 1}, c.Cast(in[0], f32), c.Cast(in[1], f32), in[3])
 				return []*ir.Value{c.Cast(c.Add("Add", nil, c.Cast(in[2], f32), d), ir.BFloat16)}
@@ -129,12 +129,13 @@ func TestMatrixTimesVectorReadsWeightsBeforeItWaits(t *testing.T) {
 	text, spec := textOf(t, c, 0)
 	require.Contains(t, spec.Schedule, "row 32 threads")
 	wait := regexp.MustCompile(`griddepcontrol\.wait`).FindStringIndex(text)
-	loads := regexp.MustCompile(`ld\.global\.v4`).FindAllStringIndex(text, -1) // not .nc: ptxas would move them behind the wait
+	// Not .nc: ptxas would move them after the wait.
+	loads := regexp.MustCompile(`ld\.global\.v4`).FindAllStringIndex(text, -1)
 	require.Len(t, loads, 4, "two of weights, two of activations")
 	require.Less(t, loads[1][0], wait[0])
 	require.Greater(t, loads[2][0], wait[0])
 	between := text[loads[1][1]:wait[0]]
-	require.Equal(t, 1, strings.Count(between, "\n"), "what computes with the weights comes behind the wait: %s", between)
+	require.Equal(t, 1, strings.Count(between, "\n"), "what computes with the weights comes after the wait: %s", between)
 }
 
 func TestRowsAreReadOnce(t *testing.T) {

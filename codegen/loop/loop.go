@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Family makes the kernels of loops, of regions of any family, and of chains of loops.
+// Family makes the kernels of loops, of regions of any family, and of fused loops.
 var Family = kernel.Family{Name: ir.FamilyLoop, Analyse: func(region *ir.Node, ctx *kernel.Context) (kernel.Kernel, error) {
 	if region.IsFamily(ir.FamilyFused) {
 		return newFusedLoops(region, ctx)
@@ -54,7 +54,7 @@ type problem struct {
 	index    []*expr.Expr // one variable a dimension
 	outs     []output
 	outputs  []int    // operand numbers
-	part     *part    // of a chain; nil: a launch of its own
+	part     *part    // of a fused region; nil: a launch of its own
 	scatters bool     // its output is elements of a value whose others stay: each goes to its linear
 	blocks   *ir.Node // BlockQuantize that the body ends with: what it rounds is the only one of outs; nil: none
 }
@@ -153,7 +153,7 @@ func indexable(region *ir.Node, elements int) error {
 	return nil
 }
 
-// quantised makes the value in front of the BlockQuantize the output, which threads store in whole blocks.
+// quantised makes the operand of the BlockQuantize the output, which threads store in whole blocks.
 func (p *problem) quantised(idx []*expr.Expr) error {
 	if err := p.ctx.StoresBlocks(p.region); err != nil {
 		return err

@@ -34,10 +34,10 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestSnapshots_OfFusedRegions pins the text of kernels of several loops: blocks compute all of what is in front of the last, or
-// what they need of it.
+// TestSnapshots_OfFusedLoops pins the text of kernels of several loops: blocks compute all of the last loop's
+// producers, or what they need of them.
 func TestSnapshots_OfFusedLoops(t *testing.T) {
-	names := map[string]string{"a head behind a norm": "chain_head", "two results between": "chain_results", "flat behind rows": "chain_rows",
+	names := map[string]string{"a head after a norm": "chain_head", "two results between": "chain_results", "flat after rows": "chain_rows",
 		"each channel its own factor": "chain_factors", "moved, then added up": "chain_moved"}
 	for _, c := range fusedCases {
 		if names[c.name] == "" {

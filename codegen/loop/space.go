@@ -9,7 +9,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// more are the schedules that a tuner tries beside the candidates: other vectors, blocks of more and of fewer threads.
+// more returns the schedules that a tuner tries in addition to the candidates: other vectors, larger and smaller
+// blocks.
 func (p *problem) more() []*schedule {
 	var out []*schedule
 	seen := map[string]bool{}

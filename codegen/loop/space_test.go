@@ -61,7 +61,7 @@ func TestAScheduleFromOutsideThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestCandidates_OfFusedRegionsComputeTheSame: schedules of a tuner's space of chains, drawn by chance.
+// TestCandidates_OfFusedRegionsComputeTheSame samples the tuner's schedules of fused loops.
 func TestCandidates_OfFusedLoopsComputeTheSame(t *testing.T) {
 	rng := rand.New(rand.NewSource(4))
 	for _, c := range fusedCases {

@@ -63,7 +63,7 @@ func matMul(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	return l.total(n, []*expr.Expr{k}, l.B.Mul(operand(a, ra, row, ka), operand(w, rb, col, kb)))
 }
 
-// image is an index into an image taken apart by the node's layout.
+// image splits an index into an image by the node's layout.
 func image(n *ir.Node, idx []*expr.Expr) (batch, channel *expr.Expr, spatial []*expr.Expr) {
 	if n.Attrs.String("layout", "NCHW") == "NHWC" {
 		return idx[0], idx[len(idx)-1], idx[1 : len(idx)-1]

@@ -19,15 +19,15 @@ type Vector struct {
 	Sum     func(acc *expr.Expr) *expr.Expr // an element before rounding, given its accumulator
 }
 
-// Element is an element of a value behind an anchor.
+// Element is an element of a value after an anchor.
 type Element struct {
 	Of    *ir.Value
 	Index []*expr.Expr
 }
 
-// Epilogue is what values behind the anchor are for each element of a run, and the variables that stand for the accumulators of
-// these. Each is lowered once, for any channel. It fails if an element of a value depends on others of the anchor's output than its
-// own.
+// Epilogue lowers values after the anchor for each element of a run, and returns the variables that stand for the
+// accumulators. Each is lowered once, for any channel. It fails if an element of a value depends on elements of the
+// anchor's output other than its own.
 func (l *Lowering) Epilogue(t Vector, at ...Element) (values [][]*expr.Expr, accs []*expr.Expr, err error) {
 	defer Catch(&err)
 	b, y := l.B, t.Anchor.Outputs[0]

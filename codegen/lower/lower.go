@@ -4,7 +4,7 @@
 //
 //	Lowering   a region being lowered: builder, operands, memo
 //	Value      the value of a body's value at an index
-//	Epilogue   the value behind an anchor whose sums a family supplies
+//	Epilogue   a value after an anchor whose sums a family supplies
 //	Storage    a value as it is stored
 //
 // Floats narrower than f32 compute in F32 and are rounded to their type by every arithmetic op; bool is Pred; integers of

@@ -149,7 +149,8 @@ func (l *Lowering) tapIndex(a axisTaps, j, k *expr.Expr, size int) *expr.Expr {
 	return b.Min(b.Max(i, b.Int(0)), b.Int(size-1)) // for the range analysis
 }
 
-// tap reads tap k of output coordinate j from a table. Behind padding j may lie outside: the guard holds for tables too.
+// tap reads tap k of output coordinate j from a table. If the result is padded, j may lie outside: the guard covers
+// tables too.
 func (l *Lowering) tap(a axisTaps, table int, j, k *expr.Expr, d ir.DType) *expr.Expr {
 	b := l.B
 	return l.fetch(table, b.Add(b.Scale(j, int64(a.taps)), k), d, j.Lo >= 0 && j.Hi < int64(a.out))

@@ -10,7 +10,7 @@ import (
 type perWarp struct {
 	threads                            int // of a block
 	float, integer, memory, wavefronts float64
-	issued                             float64 // beside float, integer and memory
+	issued                             float64 // not float, integer or memory
 	loads                              float64 // of a thread
 }
 
@@ -126,8 +126,8 @@ func (s schedule) bytes(p *problem) (read, written float64) {
 	return read, pixels(rows, columns, s.Channels, p.region.Outputs[0].Type.DType.Bits())
 }
 
-// inside is how much of a tile lies within an extent, on average over tiles of a size that begin a step apart, the first of them lead before
-// the extent does.
+// inside is how much of a tile lies within an extent, averaged over tiles of a size with a step between them, the
+// first of which begins lead before the extent.
 func inside(tiles, step, lead, size, extent int) float64 {
 	sum := 0
 	for i := range tiles {

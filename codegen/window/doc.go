@@ -10,7 +10,7 @@
 //	stage.go       inputs and weights into shared memory
 //	accumulate.go  the sliding window
 //	finish.go      the epilogue and what is stored
-//	chain.go       two windows of which the second slides over what the first computes, in one kernel
+//	fused.go       two windows in one kernel: the second slides over what the first computes
 //
 // Weights are packed [member][tile of channels][kh][kw][channel] in f32. codegen/lower lowers what follows the
 // anchor.

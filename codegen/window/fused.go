@@ -19,7 +19,7 @@ type fusedWindows struct {
 func analyseFused(n *ir.Node) (*fusedWindows, error) {
 	parts := n.Parts()
 	if len(parts) != 2 {
-		return nil, fmt.Errorf("%s is no chain", n.Name)
+		return nil, fmt.Errorf("%s fuses %d regions, not two", n.Name, len(parts))
 	}
 	c := &fusedWindows{kept: len(n.Outputs) > len(parts[1].Outputs)}
 	var err error
@@ -47,8 +47,9 @@ func analyseFused(n *ir.Node) (*fusedWindows, error) {
 	return c, nil
 }
 
-// fusedSchedule is the schedule of a chain: the second's tile, and how the first's outputs under it are computed. Shared memory holds the
-// second's inputs and weights, and behind them first the first's inputs and weights, then the second's sums.
+// fusedSchedule is the schedule of fused windows: the second's tile, and how the first's outputs under it are
+// computed. Shared memory holds the second's inputs and weights, followed by the first's inputs and weights, which
+// the second's sums overwrite.
 type fusedSchedule struct {
 	second, first schedule
 	above, left   int // rows and columns of the second's inputs before the first that is computed: padding, where a tile has the image
@@ -104,7 +105,7 @@ func (c *fusedWindows) all() iter.Seq[fusedSchedule] {
 	}
 }
 
-// placed is a schedule whose rows in shared memory are moved apart.
+// placed pads the rows of a schedule in shared memory.
 func (c *fusedWindows) placed(s fusedSchedule) fusedSchedule {
 	s.first, s.second = s.first.placed(c.first), s.second.placed(c.second)
 	return s

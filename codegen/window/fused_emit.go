@@ -19,7 +19,7 @@ func (c *fusedWindows) spec(s fusedSchedule, ctx *kernel.Context, n *ir.Node) (*
 		Schedule: s.String(), Emit: g.emit}, nil
 }
 
-// fusedGen writes the kernel of a chain.
+// fusedGen writes the kernel of fused windows.
 type fusedGen struct {
 	*fusedWindows
 	fusedSchedule

@@ -110,7 +110,7 @@ func (c pair) runOn(t *testing.T, ctx *kernel.Context, times float64) *built {
 	return b
 }
 
-// same requires that a kernel of the chain has the bits of the two launches.
+// same requires that the fused kernel computes the bits of two launches.
 func (b *built) same(t *testing.T, spec *kernel.Spec, ctx *kernel.Context) {
 	t.Helper()
 	got := kerneltest.Run(t, spec, ctx.Target, b.graph.Data)
@@ -155,7 +155,7 @@ func TestFusedWindows_OverflowAsTwoLaunches(t *testing.T) {
 	}
 }
 
-// TestFusedWindows_AgreeWithTheEvaluator: of chains that the evaluator computes window by window, rounding what is between.
+// TestFusedWindows_AgreeWithTheEvaluator, which computes window by window and rounds the value between them.
 func TestFusedWindows_AgreeWithTheEvaluator(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for _, c := range pairs()[:4] {

@@ -16,7 +16,7 @@ type schedule struct {
 	Finish        int  // channels of one vector of the epilogue
 	pitch         int  // distance of rows of the inputs in shared memory, bytes
 	fronts        int  // clocks that shared memory takes to serve a warp's read of one column of inputs
-	spread        bool // 16 bytes are left free behind each 128 of a row of the inputs
+	spread        bool // 16 bytes of padding follow each 128 of a row of the inputs
 }
 
 func (s schedule) String() string {
@@ -67,13 +67,13 @@ func (s schedule) inputVector(p *problem) int {
 	return 1
 }
 
-// Shared memory holds the inputs, [row][column][channel] with rows pitch bytes apart, the weights, [tap][channel] and the bias,
-// and the sums, [column][row][channel], all f32.
+// Shared memory holds the inputs, [row][column][channel] with a pitch between rows, the weights, [tap][channel], and
+// the bias; and the sums, [column][row][channel]; all in f32.
 
 // pixel is the size of a pixel of the inputs in bytes.
 func (s schedule) pixel(p *problem) int { return 4 * s.inputChannels(p) }
 
-// packed is the schedule with rows of inputs as near each other as they can be, assuming no bank conflicts.
+// packed is the schedule with the smallest pitch, assuming no bank conflicts.
 func (s schedule) packed(p *problem) schedule {
 	// A thread knows where its columns are if all threads begin at a multiple of 128 bytes.
 	run, pixel := s.Pixels*p.sw*s.pixel(p), s.pixel(p)
@@ -86,7 +86,7 @@ func (s schedule) tight(p *problem, spread bool) schedule {
 	return s
 }
 
-// placed is a packed schedule with rows moved apart by the least that makes lanes conflict least.
+// placed pads the rows of a packed schedule by the smallest amount that minimises bank conflicts.
 func (s schedule) placed(p *problem) schedule {
 	best := s
 	best.fronts = s.wavefronts(p)

@@ -13,7 +13,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Family makes the kernels of windows, and of chains of two. Regions it rejects fall back to loop, chains to their windows.
+// Family makes the kernels of windows, and of two fused windows. Regions it rejects fall back to loop, fused ones to their
+// parts.
 var Family = kernel.Family{Name: ir.FamilyWindow, Analyse: func(region *ir.Node, ctx *kernel.Context) (k kernel.Kernel, err error) {
 	defer lower.Catch(&err)
 	if region.IsFamily(ir.FamilyFused) {
@@ -32,8 +33,8 @@ var Family = kernel.Family{Name: ir.FamilyWindow, Analyse: func(region *ir.Node,
 
 // tiling is a window, or several that one kernel computes, with schedules of type S.
 type tiling[S tile] interface {
-	all() iter.Seq[S] // the schedules worth considering, in a fixed order, with rows as near each other as can be
-	placed(s S) S     // with rows in shared memory moved apart, which takes long to find out
+	all() iter.Seq[S] // the schedules worth considering, in a fixed order, with rows packed
+	placed(s S) S     // with rows padded in shared memory, which takes long to optimise
 	shared(s S) int   // bytes of a block's shared memory
 	work(s S, m *cost.Machine) *cost.Work
 	spec(s S, ctx *kernel.Context, region *ir.Node) (*kernel.Spec, error)
@@ -77,7 +78,7 @@ func (k *tiled[S]) choice(s S, w *cost.Work) kernel.Choice {
 	return c
 }
 
-// Choose implements kernel.Kernel; of equals it takes the first. Rows are moved apart only where that may pay.
+// Choose implements kernel.Kernel; among equals it takes the first. Rows are padded only where that may pay.
 func (k *tiled[S]) Choose() (best kernel.Choice, err error) {
 	least, m := math.Inf(1), cost.Of(k.ctx.Target)
 	for s := range k.all() {

@@ -81,7 +81,7 @@ func analyse(region *ir.Node) (*problem, error) {
 		return nil, fmt.Errorf("no depthwise Conv, MaxPool or AveragePool in %s", region.Name)
 	}
 	if slices.ContainsFunc(region.Region.Body.Nodes, func(n *ir.Node) bool { return n.Op.Name == "Transpose" }) {
-		return nil, fmt.Errorf("a Transpose beside the anchor")
+		return nil, fmt.Errorf("a window kernel computes no Transpose")
 	}
 	a, x, y := p.anchor, p.anchor.Inputs[0].Type, p.anchor.Outputs[0].Type
 	if a.Attrs.String("layout", "NCHW") != "NHWC" || x.Rank() != 4 {

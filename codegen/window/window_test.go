@@ -217,8 +217,8 @@ func TestGlobalBytesMoveInWideAccesses(t *testing.T) {
 	}
 }
 
-// TestTilesAreReadWithoutBankConflicts: rows of inputs are so far apart that the lanes of a warp ask different banks, where
-// channels and pixels are powers of two.
+// TestTilesAreReadWithoutBankConflicts: rows of inputs are padded so that the lanes of a warp access different banks,
+// where channels and pixels are powers of two.
 func TestTilesAreReadWithoutBankConflicts(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for _, s := range shapes {
