@@ -9,9 +9,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// added is a second product of few k of the same rows and columns, whose operands are variables: C[m,n] += Σ_k A[m,k]·B[k,n]. It
-// is one more chunk of K with operands of its own, which a block copies beside its first chunks and multiplies behind its last
-// one: what an adapter adds to a layer's product then is neither written nor read.
+// added is a second product of the same rows and columns with a small k, whose operands are variables: C[m,n] += Σ_k
+// A[m,k]·B[k,n]. It is one more chunk of K with operands of its own: a block copies it with its first chunks and
+// multiplies it after the last. An adapter's contribution to a layer's product then never goes through memory.
 type added struct {
 	a, b    operand
 	k       int
@@ -78,7 +78,7 @@ func (d *added) chunk() int {
 	return k
 }
 
-// addedBytes is the size of the second product's tiles in shared memory, behind all stages.
+// addedBytes is the size of the second product's tiles in shared memory, after all stages.
 func (s Schedule) addedBytes(p *problem) int {
 	if p.added == nil {
 		return 0
@@ -95,12 +95,12 @@ func (s Schedule) factors(p *problem) int {
 	return ceilDiv(s.chunks(p)*s.BK, all) * all
 }
 
-// factorsBase is where the factors lie in shared memory, behind the second product's tiles.
+// factorsBase is where the factors are in shared memory, after the second product's tiles.
 func (s Schedule) factorsBase(p *problem) int {
 	return s.addedBase(p) + bytesFor(p.num.mul, (s.BM+s.BN)*p.added.chunk())
 }
 
-// addedBase is where the second product's tiles lie in shared memory, behind the stages and what is staged for stores.
+// addedBase is where the second product's tiles are in shared memory, after the stages and the staging for stores.
 func (s Schedule) addedBase(p *problem) int { return max(s.Stages*s.stageBytes(p), s.stagingBytes()) }
 
 // loadAdded says how the second product's operands are read.
@@ -168,7 +168,7 @@ func (g *gen) scaled(x, factors []ptx.Reg) []ptx.Reg {
 	return out
 }
 
-// addedWork adds the second product to the work of a launch and of a warp behind its main loop.
+// addedWork adds the second product to the work of a launch, and of a warp after its main loop.
 func (s Schedule) addedWork(p *problem, pl *plan, w, warp *cost.Work) {
 	k, n := p.added.chunk(), &p.num
 	share := 1 / float64(s.WarpsK*s.SplitK) // of the warps

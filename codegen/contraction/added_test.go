@@ -16,8 +16,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// adaptedCase is a layer [m,k]·[k,n] by constant weights with an adapter's product [m,r]·[r,n], a gain of each column behind both, and
-// perhaps what stands in front of the gain as a second result.
+// adaptedCase is a layer [m,k]·[k,n] by constant weights plus an adapter's product [m,r]·[r,n], then a gain of each
+// column; with both, the value before the gain is a second result.
 type adaptedCase struct {
 	m, k, n, r     int
 	dtype          ir.DType

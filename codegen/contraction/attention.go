@@ -88,10 +88,11 @@ type attnCore interface {
 	place(g *gen, at *attnPlan) // where lanes find their operands
 	// begin takes q, which lies at a byte offset of shared memory, and forgets what it summed.
 	begin(g *gen, at *attnPlan, q num)
-	// compute consumes a tile of keys, whose k and v lie so many bytes behind those of a stage at offset 0. A tile that is the only one is first.
+	// compute consumes a tile of keys, whose k and v are so many bytes after those of a stage at offset 0. A tile that
+	// is the only one is first.
 	compute(g *gen, at *attnPlan, k, v, first num)
-	// results calls store with what lanes have in the end: to with the lane's first row of the block and column of the head, and what that
-	// returns with neighbouring columns of the row and column that are so far away.
+	// results calls to with the lane's first row of the block and column of the head, and what it returns with
+	// neighbouring columns, at row and column offsets from those.
 	results(g *gen, at *attnPlan, to func(row, col num) func(rows, cols int, v []ptx.Reg))
 }
 

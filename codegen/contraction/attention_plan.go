@@ -80,7 +80,7 @@ func (at *attnPlan) probsBytes(p *problem) int {
 	return at.threads() / warpSize * fmaRows * at.BK * 4
 }
 
-// loads says how q and so many keys at a time are read, which lie behind it.
+// loads says how q is read, and the keys of a tile, which follow it in shared memory.
 func (at *attnPlan) loads(p *problem, ctx *kernel.Context, keys int) {
 	elem, swizzle, d, v := p.elem(), p.num.tensor(), p.attn.d, &p.attn.v
 	width := func(l *tileLoad) {

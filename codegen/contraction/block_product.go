@@ -15,13 +15,13 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// blockProduct is a product whose results stay in a block, which needs them for something else: of rows that lie in shared memory by a chunk of the
-// columns of constant weights. Threads apply what follows the product to the sums in their registers, and hand the results on as they are
-// stored, a few neighbouring columns of a row at a time.
+// blockProduct is a product whose results stay in the block that needs them: rows in shared memory by a chunk of the
+// columns of constant weights. Threads apply the product's epilogue to the sums in their registers, and pass the
+// results on in their stored type, a few neighbouring columns of a row at a time.
 //
-// The rows lie as a copied tile of A does, a tile of so many rows for every chunk of K, one behind the other; the weights of a chunk of
-// columns lie packed, chunk of K behind chunk of K. Its schedule says how many rows (BM), columns (BN) and K (BK) these have, and how the
-// block's warps share them.
+// Rows have the layout of a copied tile of A, one tile for each chunk of K in sequence. The weights of a chunk of
+// columns are packed, also one chunk of K after another. The schedule says how many rows (BM), columns (BN) and K
+// (BK) these have, and how the block's warps share them.
 type blockProduct struct {
 	p    *problem // in normal form; its own producer, if it has one, computes the rows
 	pl   *plan
@@ -29,29 +29,29 @@ type blockProduct struct {
 	held channelConstants // constants that a stage has
 }
 
-// newBlockProduct is the product of a region whose results are wanted in some type, no narrower than that of its output. Regions in front of it may
-// be what computes its rows.
+// newBlockProduct is the product of a region whose results are needed in some type, no narrower than that of its
+// output. Its rows may be computed by producers.
 func newBlockProduct(producers []*ir.Node, region *ir.Node, t *target.Target, to ir.DType) (*blockProduct, error) {
 	p, err := normaliseWithProducers(producers, region, t)
 	if err != nil {
 		return nil, err
 	}
 	if p.producer != nil && !p.traits.precomputed {
-		return nil, fmt.Errorf("%s in front of two products", producers[len(producers)-1].Name)
+		return nil, fmt.Errorf("%s before two products", producers[len(producers)-1].Name)
 	}
 	switch row, col := layout.Coalesce(p.outs[0].row), layout.Coalesce(p.outs[0].col); {
 	case p.attn != nil || p.added != nil:
-		return nil, fmt.Errorf("%s in front is no single product", p.anchor.Op.Name)
+		return nil, fmt.Errorf("producer %s is no single product", p.anchor.Op.Name)
 	case p.b.src.data == nil:
-		return nil, fmt.Errorf("%s in front multiplies variables", p.anchor.Op.Name)
+		return nil, fmt.Errorf("producer %s multiplies variables", p.anchor.Op.Name)
 	case p.scalesA != nil:
-		return nil, fmt.Errorf("%s in front multiplies blocks that lie in memory", p.anchor.Op.Name)
+		return nil, fmt.Errorf("producer %s multiplies blocks in memory", p.anchor.Op.Name)
 	case p.quantise != nil && (to != ir.Float4E2M1 || !p.num.tensor()):
-		return nil, fmt.Errorf("%s in front makes blocks of sums of %v, wanted as %v", p.anchor.Op.Name, p.num.mul, to)
+		return nil, fmt.Errorf("producer %s makes blocks of sums of %v, wanted as %v", p.anchor.Op.Name, p.num.mul, to)
 	case len(p.outs) != 1 || p.sums != nil:
-		return nil, fmt.Errorf("%s in front has several results", p.anchor.Op.Name)
+		return nil, fmt.Errorf("producer %s has several results", p.anchor.Op.Name)
 	case p.batches() != p.z[0] || p.outs[0].offset != 0 || p.n > 1 && (len(col) != 1 || col[0].Stride != 1) || p.m > 1 && (len(row) != 1 || row[0].Stride != p.n):
-		return nil, fmt.Errorf("%s in front is not one matrix that lies row by row", p.anchor.Op.Name)
+		return nil, fmt.Errorf("producer %s does not yield one row-major matrix", p.anchor.Op.Name)
 	}
 	return &blockProduct{p: p, to: to}, nil
 }
@@ -90,7 +90,7 @@ func (in *blockProduct) schedule(rows, columns, warps int) (Schedule, error) {
 			s.ThreadM, s.ThreadN = s.ThreadM/2, 8
 		}
 		if s.ThreadM == 0 || s.ThreadM > 8 || in.pl.loadA.kRows && s.ThreadM%4 != 0 || rows%s.ThreadM != 0 || columns%s.ThreadN != 0 || rows/s.ThreadM%8 != 0 || rows/s.ThreadM*(columns/s.ThreadN) != warpSize*warps {
-			return s, fmt.Errorf("%d threads for %dx%d sums of the product in front", warpSize*warps, rows, columns)
+			return s, fmt.Errorf("%d threads for %dx%d sums of the producer", warpSize*warps, rows, columns)
 		}
 		return s, in.fits(s)
 	}
@@ -116,7 +116,7 @@ func (in *blockProduct) schedule(rows, columns, warps int) (Schedule, error) {
 		}
 	}
 	if math.IsInf(least, 1) {
-		return s, fmt.Errorf("%d warps for %dx%d sums of the product in front", warps, rows, columns)
+		return s, fmt.Errorf("%d warps for %dx%d sums of the producer", warps, rows, columns)
 	}
 	return best, in.fits(best)
 }
@@ -255,9 +255,10 @@ type groupRow struct {
 	sums func() []ptx.Reg
 }
 
-// multiply computes the chunk of columns that begins at one, whose weights lie at a byte offset of shared memory, and calls put with the
-// words of each group of columns: for a row of the tile, the sum of a number and a multiple of 8, and a first column in the chunk. Of results in
-// blocks they are the codes of two groups, which are 8 columns apart, and the block's scale. All threads of the block call it.
+// multiply computes the chunk of columns that begins at column, whose weights are at a byte offset in shared memory.
+// It calls put with the words of each group of columns: for a row of the tile, the sum of row and more, a multiple of
+// 8, and the group's first column in the chunk. For results in blocks, the words are the codes of two groups, 8
+// columns from each other, and the block's scale. All threads of the block call it.
 func (r *running) multiply(weights, column num, put func(row num, more int, column num, words []ptx.Reg)) {
 	g := r.g
 	var groups []*group
@@ -279,7 +280,7 @@ func (r *running) multiply(weights, column num, put func(row num, more int, colu
 		r.prepare(x, column)
 	}
 	g.Comment("product in front: %dx%dx%d warps=%dx%dx%d", g.s.BM, g.s.BN, g.s.BK, g.s.WarpsM, g.s.WarpsN, g.s.WarpsK)
-	for i := range g.s.chunks(r.p) { // the core finds B behind a tile of A
+	for i := range g.s.chunks(r.p) { // the core expects B after a tile of A
 		at := g.add(weights, imm(i*g.p.num.tileB(g.s.BN, g.s.BK)-g.s.stageA(g.p)))
 		c.compute(g, g.add(r.rows, imm(i*g.p.num.madeA(g.s.BM, g.s.BK))), at)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// channelConstants are the constants of channels, in f32, that a region in front of a product reads behind its anchor: scales, biases. A stage has a row of each
-// for its chunk of channels.
+// channelConstants are f32 constants of channels that the epilogue of a product's producer reads: scales, biases. A
+// stage has a row of each for its chunk of channels.
 type channelConstants struct {
 	channels int
 	rows     []channelConstant
@@ -19,14 +19,14 @@ type channelConstants struct {
 
 type channelConstant struct {
 	value   *ir.Value
-	numbers []float64 // of every channel, of every member if it is stacked
+	numbers []float64 // of every channel, of every member if it is batched
 	batched bool
 	operand int
 	run     []*expr.Expr // variables: those of a run of channels
 }
 
-// hold returns a region's constants of channels, other than a value, and the region with values of its own in their place, which no other region
-// of a chain reads.
+// hold returns a region's constants of channels, except but, and the region with fresh values in their place, which
+// no other part of a fused region reads.
 func hold(region *ir.Node, channels int, but *ir.Value) (*ir.Node, channelConstants) {
 	own, h := *region, channelConstants{channels: channels}
 	own.Inputs = slices.Clone(region.Inputs)

@@ -7,8 +7,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Key implements kernel.Kernel: the target, the signature, which tells bodies, types and alignments apart, and what follows
-// from the values of constants and from other readers of weights, which it does not.
+// Key implements kernel.Kernel: the target; the signature, which distinguishes bodies, types and alignments; and what
+// depends on constants' values and on other readers of weights, which the signature does not contain.
 func (k *tiled) Key() string {
 	e := k.plan.epilogue
 	key := fmt.Sprint(k.ctx.Target.Name, k.Signature(), k.p.num, e.size, e.reads, e.group, e.wide, k.plan.packed)
@@ -21,8 +21,8 @@ func (k *tiled) Key() string {
 	return key
 }
 
-// contents is a digest of what the signature of a region leaves out: values of constants, scales of what is stored. What is in front of a product is
-// emitted to count what it does.
+// contents is a digest of what a region's signature leaves out: values of constants and scales of storage. They
+// matter because producers are emitted to count their work.
 func contents(region *ir.Node) []byte {
 	h := sha256.New()
 	add := func(values []*ir.Value) {

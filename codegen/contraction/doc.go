@@ -14,8 +14,8 @@
 //	f16 × other weights   likewise, without scales of blocks
 //	e2m1 × e2m1           block-scaled mma m16n8k64: both with an e4m3 scale for every 16 of K
 //
-// Of a chain, blocks compute A themselves (producer): rows that are normalised, pixels of a depthwise convolution, or another product (inner),
-// whose rows may be normalised in turn.
+// In a fused region, blocks compute A themselves (producer): normalised rows, pixels of a depthwise convolution,
+// heads of an attention, or another product, whose rows may be normalised in turn.
 //
 // An epilogue stores f32, 16 bits, e4m3, or NVFP4 where the body ends with BlockQuantize: a thread finishes a block.
 //

@@ -21,8 +21,8 @@ func (p *problem) group() int {
 	return 16
 }
 
-// epilogue is what happens to an accumulator: the nodes behind the anchor as one scalar function of the accumulator and of
-// operands, each read at the anchor's output index.
+// epilogue is what happens to an accumulator: the nodes after the anchor as one scalar function of the accumulator
+// and of operands, each read at the anchor's output index.
 type epilogue struct {
 	result []*expr.Expr // for every output, and what is summed: every column of a group
 	acc    []*expr.Expr // variables: the accumulators

@@ -11,7 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestEpilogues runs what may stand behind an anchor.
+// TestEpilogues runs the nodes that may follow an anchor.
 func TestEpilogues(t *testing.T) {
 	conv := func(b *kerneltest.Region, d ir.DType, c, out int, bias bool, batchX bool) *ir.Value {
 		g := b.HasMembers()
@@ -121,8 +121,8 @@ func TestEpilogues(t *testing.T) {
 	}
 }
 
-// TestSeveralResults holds kernels that store what stands behind an anchor on the way, too, to the reference: each result of its own
-// type and in its own place.
+// TestSeveralResults compares kernels that also store intermediate values of the epilogue with the reference: each
+// result has its own type and place.
 func TestSeveralResults(t *testing.T) {
 	for _, c := range []struct {
 		m, k, n, members int
@@ -162,7 +162,7 @@ func TestSeveralResults(t *testing.T) {
 	}
 }
 
-// TestSumsOfRows holds kernels that add up the rows of what stands behind an anchor, a part of them at a time, to the reference.
+// TestSumsOfRows compares kernels that sum the rows of a value after an anchor, part by part, with the reference.
 func TestSumsOfRows(t *testing.T) {
 	for _, c := range []struct {
 		m, k, n, part int

@@ -5,8 +5,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// fmaCore is a thread's share with fma.rn.f32: ThreadM rows, BM/ThreadM apart, by ThreadN columns in runs of four. Where A lies
-// in rows of k, its rows are in runs of four too.
+// fmaCore is a thread's share with fma.rn.f32: ThreadM rows with a step of BM/ThreadM, by ThreadN columns in runs of
+// four. Where A has rows of k, its rows are in runs of four too.
 type fmaCore struct {
 	acc    [][]ptx.Reg
 	ty, tx num

@@ -62,7 +62,7 @@ func (g *gen) emit() {
 		t = g.prepare()
 	}
 	for part := range g.s.parts() {
-		if part > 0 { // the one in front has been read
+		if part > 0 { // the previous part has been read
 			g.I("bar.sync", ptx.Imm(0))
 		}
 		c.store(g, part)
@@ -119,8 +119,8 @@ func (g *gen) matrixAt(at ptx.Reg, o *operand) ptx.Reg {
 	return g.address(at, off, o.dtype.Bits()/8)
 }
 
-// pipeline fills Stages-1 stages and then, for every chunk, waits for it, starts the copies of the chunk Stages-1 ahead,
-// and computes. Weights are constants: their first stages are on the way before griddepcontrol.wait.
+// pipeline fills Stages-1 stages. Then, for every chunk, it waits for it, starts the copies of the chunk Stages-1
+// later, and computes. Weights are constants: copies of their first stages start before griddepcontrol.wait.
 func (g *gen) pipeline(c core) {
 	g.made = g.p.emission(g)
 	g.constants()

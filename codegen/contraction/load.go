@@ -25,7 +25,7 @@ type tileLoad struct {
 	chunk      int  // extent of the tile along k
 	word       int  // bytes that a step of a thread fills at least; 0: 16
 	pitch      int  // bytes of a row, where it is longer than its elements and not swizzled
-	strided    bool // rows that lie equally far apart may be copied as such
+	strided    bool // evenly strided rows may be copied as such
 
 	ptr      ptx.Reg // the matrix of this block's z
 	origin   num     // of the fixed coordinate
@@ -33,7 +33,7 @@ type tileLoad struct {
 	row, col []num   // of each of them, in elements of the tile
 	dst      []num   // byte offset in the stage
 	spots    map[place]spot
-	even     *evenRows // how rows are copied that lie equally far apart; nil: each by itself
+	even     *evenRows // how evenly strided rows are copied; nil: each by itself
 	idle     *ptx.Reg  // set in threads that have a copy to make, where not all have
 	rest     *ptx.Reg  // and where not all have a last one, in those that have
 }

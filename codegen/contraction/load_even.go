@@ -5,8 +5,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// evenRows is what a thread knows about its copies of a tile whose rows lie equally far apart: each copy is so many rows behind the one before
-// it, in memory and in shared memory, so an address serves many.
+// evenRows is what a thread knows about its copies of a tile with evenly strided rows: each copy is a fixed number of
+// rows after the previous one, in memory and in shared memory, so one address serves many.
 type evenRows struct {
 	stride int      // elements between rows
 	each   int      // rows between copies
@@ -18,7 +18,7 @@ type evenRows struct {
 
 const swizzleRows = 8 // after which a swizzle repeats
 
-// beginEven is begin where rows lie equally far apart; it reports whether they do.
+// beginEven is begin for evenly strided rows; it reports whether they are.
 func (l *tileLoad) beginEven(g *gen, sw layout.Swizzle) bool {
 	across, threads := l.cols/l.perCopy(), g.s.threads()
 	rows, cols, columns := l.fixed, l.advance, l.k
@@ -59,7 +59,7 @@ func (l *tileLoad) beginEven(g *gen, sw layout.Swizzle) bool {
 // rowBytes is the distance of rows in shared memory.
 func (l *tileLoad) rowBytes() int { return max(l.pitch, l.cols*l.elem) }
 
-// issueEven is issue where rows lie equally far apart.
+// issueEven is issue for evenly strided rows.
 func (l *tileLoad) issueEven(g *gen, k, stage num) {
 	e, base := l.even, g.add(g.smem, stage)
 	first, extent, tile := g.add(l.origin, e.row), l.extent, l.rows

@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Family makes the kernels of contractions, attentions among them, and of chains that end in one. Regions it rejects fall
-// back to loop.
+// Family makes the kernels of contractions, attentions among them, and of fused regions that end in one. Regions it
+// rejects fall back to loop.
 var Family = kernel.Family{Name: ir.FamilyContraction, Analyse: (*Shared)(nil).analyse}
 
 // Family is Family of the entries of a program, whose kernels share weights.

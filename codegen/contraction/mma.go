@@ -238,7 +238,7 @@ func (c *mmaCore) factorsOf(g *gen, k int) []ptx.Reg {
 // operands are what a warp reads for a unit of K.
 type operands struct {
 	a      [][][]ptx.Reg // m16 tile, step of A
-	b      [][][]ptx.Reg // n16 tile, step of B; second terms behind the first ones of all steps
+	b      [][][]ptx.Reg // n16 tile, step of B; second terms follow the first ones of all steps
 	scales [][]ptx.Reg   // n16 tile: a word of four scales for each n8 tile, or across for each k16
 
 	tileA   num       // where it lies
@@ -285,7 +285,7 @@ func (c *mmaCore) loadB(g *gen, at num, u int, t *operands) {
 		for j := range t.b {
 			r, packed := g.RegVec(ptx.B32, 4), i/stepsB*num.termB(s.BN, s.BK)+(k*s.BN/16+j)*32*num.laneB()
 			switch {
-			case g.plan.packed && num.laneB() < 16: // lanes are 3 words apart, so that no two of a load meet in a bank
+			case g.plan.packed && num.laneB() < 16: // lanes have a stride of 3 words, so a load has no bank conflicts
 				r = r[:num.laneB()/4]
 				for w := range r {
 					g.I("ld.shared.b32", r[w], ptx.At(g.register(g.add(at, c.bBase)), packed+4*w))

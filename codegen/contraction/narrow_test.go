@@ -19,8 +19,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// narrowCase is a matrix product or convolution on narrow operands, as the passes write it: activations a, or f16 ones
-// rounded to e4m3 when they are read, weights b, a scale of each channel and a bias behind the anchor.
+// narrowCase is a matrix product or convolution on narrow operands, as the passes write it: activations a, or f16
+// ones rounded to e4m3 when they are read, weights b, then a scale of each channel and a bias.
 type narrowCase struct {
 	a, b, out ir.DType
 	round     bool

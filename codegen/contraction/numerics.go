@@ -18,7 +18,7 @@ type numerics struct {
 	round     float64  // a·round is rounded to e4m3 on the way; 0: it is not
 	across    bool     // blocks of B's scales lie along N, not K
 	terms     int      // 2: to a sum of two e4m3, each of which B is multiplied with
-	termsB    int      // 2: so is B, whose tile holds the first terms and behind them the second ones
+	termsB    int      // 2: so is B, whose tile holds the first terms, then the second ones
 	partial   int      // so many products along K are added by tensor cores, and these sums in f32; 0: all of them
 }
 
@@ -33,7 +33,7 @@ func (n *numerics) direct() bool {
 // blockScaled reports whether the mma reads scales of blocks of both operands.
 func (n *numerics) blockScaled() bool { return n.mul.Bits() < 8 }
 
-// scaled reports whether a panel of weights holds a scale for every 16 of K behind its elements.
+// scaled reports whether a panel of weights stores a scale for every 16 of K after its elements.
 func (n *numerics) scaled() bool { return n.b == ir.Float4E2M1 }
 
 // bitsB is the size of an element of B in its tile: packed codes have no gaps.

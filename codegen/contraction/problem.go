@@ -15,7 +15,7 @@ type problem struct {
 	region *ir.Node // with its storage spelled out
 	anchor *ir.Node // of that
 
-	quantise *ir.Node // BlockQuantize behind the chain; nil: none
+	quantise *ir.Node // BlockQuantize at the end of the epilogue; nil: none
 
 	z       []int // extents: member, batch …, group
 	m, n, k int
@@ -25,7 +25,7 @@ type problem struct {
 	scalesA *operand // of a variable in blocks
 	added   *added   // nil: none
 	outs    []output // where the epilogue stores
-	sums    *sums    // of what stands behind the anchor; nil: none
+	sums    *sums    // of a value after the anchor; nil: none
 	conv    *window  // of a convolution
 	attn    *attend  // of an attention
 
@@ -46,25 +46,25 @@ type operand struct {
 	offset int
 }
 
-// output is where the epilogue stores a value behind the anchor.
+// output is where the epilogue stores a value after the anchor.
 type output struct {
 	operand
 	result *ir.Value // the region's output, or what is quantised
 }
 
-// sums is where the epilogue stores, for every column, the sum of each part of so many rows of a value behind the anchor: in f32,
-// [members, parts, n].
+// sums is where the epilogue stores, for every column, the sum of each part of so many rows of a value after the
+// anchor: in f32, [members, parts, n].
 type sums struct {
 	result int       // of the region
 	of     *ir.Value // what is summed
 	part   int       // rows
 }
 
-// window says where a tap of A lies outside of the image. Column modes of A are (ky, kx, c …); among its row modes oy and ox
-// stand at and behind a place.
+// window says where a tap of A is outside the image. Column modes of A are (ky, kx, c …). Its row modes at index oy
+// are oy, then ox.
 type window struct {
 	batch, oh, ow   int
-	oy              int // the place
+	oy              int // index of the row mode oy; ox is the next one
 	kh, kw, c       int
 	h, w            int
 	sh, sw, dh, dw  int
@@ -157,7 +157,7 @@ func normalise(region *ir.Node) (*problem, error) {
 	return p, nil
 }
 
-// stores adds an output of the region, which holds a value behind the anchor.
+// stores adds an output of the region, which holds a value after the anchor.
 func (p *problem) stores(out, result *ir.Value) error {
 	place, even, found := throughEpilogue(layout.Dense(result.Type.Shape), result, p.anchor.Outputs[0])
 	switch {

@@ -13,8 +13,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// A producer makes the tiles of A that blocks multiply, where A is the result of regions in front and does not lie in memory: as they would be
-// stored, and in the layout in which they would be copied. Blocks of different columns each make their own.
+// A producer makes the tiles of A that blocks multiply, where A is computed by producer regions and is not in memory:
+// in the type in which it would be stored, and in the layout in which it would be copied. Blocks of different columns
+// each make their own.
 type producer interface {
 	traits() traits
 	// lower makes the regions an expression, and their operands the kernel's first.
@@ -33,7 +34,7 @@ type traits struct {
 	macs int64
 	// schedules are all that such a kernel can have; nil: those of any contraction.
 	schedules   func() []Schedule
-	precomputed bool // all tiles are made before the main loop, and are all that lies behind the stages
+	precomputed bool // all tiles are made before the main loop, and nothing else follows the stages
 	cold        bool // some of the kernel's weights will come from DRAM, whose latency few stages do not hide
 }
 
@@ -41,21 +42,22 @@ type traits struct {
 type tileShape struct {
 	tilesM      int
 	stage       int  // bytes of a stage, in place of a copied tile
-	afterStages int  // bytes of shared memory behind the stages, until the main loop is done
-	waits       bool // emission.begin waits for all copies in front of it
+	afterStages int  // bytes of shared memory after the stages, until the main loop is done
+	waits       bool // emission.begin waits for all copies issued before it
 }
 
 // emission is what a producer emits, in the order of the pipeline. Functions that are nil emit nothing.
 type emission struct {
-	beforeWait func()             // before the kernel waits for the launch in front
+	beforeWait func()             // before the kernel waits for its predecessor
 	constants  func(stage num)    // starts the copies of constants for the next chunk
-	arrive     func()             // behind that wait
+	arrive     func()             // after that wait
 	issue      func(k, stage num) // starts the copies for the chunk that begins at k
 	begin      func()             // before the main loop
-	// tile makes the tile of the block's chunk of that number, whose stage is at a byte offset of shared memory, and says where it lies.
+	// tile makes the tile of the block's chunk of that number, whose stage is at a byte offset of shared memory, and
+	// returns where it is.
 	tile func(chunk, stage num) num
-	// row is the row of A that a row of the block's tile is; where there is none, the kernel goes on at a label. nil: tiles have as many rows
-	// each, one behind the other.
+	// row is the row of A at a row of the block's tile; if there is none, the kernel jumps to a label. nil: tiles are
+	// consecutive runs of rows.
 	row func(row num, beyond ptx.Ref) num
 }
 
@@ -89,11 +91,11 @@ func (p *problem) shape(s Schedule) tileShape {
 	return shape
 }
 
-// producerOf is what makes A of the regions in front, by the kind of the last of them; the error says why none does.
+// producerOf makes A from the producer regions, by the kind of the last of them; the error says why it cannot.
 func (p *problem) producerOf(producers []*ir.Node, t *target.Target) (producer, error) {
 	switch last := producers[len(producers)-1]; {
 	case last.IsFamily(ir.FamilyWindow) && p.scalesA != nil:
-		return nil, fmt.Errorf("windows in front make no blocks with scales")
+		return nil, fmt.Errorf("a window makes no blocks with scales")
 	case last.IsFamily(ir.FamilyWindow):
 		return newWindowProducer(p, producers, t)
 	case last.IsFamily(ir.FamilyContraction) && last.Region.Anchor().Op.Name == "Attention":
@@ -107,20 +109,20 @@ func (p *problem) producerOf(producers []*ir.Node, t *target.Target) (producer, 
 	}
 }
 
-// normaliseFused is the normal form of a contraction behind regions that its blocks compute.
+// normaliseFused is the normal form of a contraction fused with producers that its blocks compute.
 func normaliseFused(n *ir.Node, t *target.Target) (*problem, error) {
 	parts := n.Parts()
 	last := len(parts) - 1
 	switch {
 	case !parts[last].IsFamily(ir.FamilyContraction):
-		return nil, fmt.Errorf("%s is no contraction behind what it multiplies", n.Name)
+		return nil, fmt.Errorf("%s does not end in a contraction", n.Name)
 	case len(n.Outputs) > len(parts[last].Outputs):
 		return nil, fmt.Errorf("what %s multiplies has other readers", parts[last].Name)
 	}
 	return normaliseWithProducers(parts[:last], parts[last], t)
 }
 
-// normaliseWithProducers is the normal form of a contraction behind regions that its blocks compute; itself behind none.
+// normaliseWithProducers is the normal form of a contraction with producers, perhaps none, that its blocks compute.
 func normaliseWithProducers(producers []*ir.Node, n *ir.Node, t *target.Target) (*problem, error) {
 	p, err := normaliseFor(n, t)
 	if err != nil || len(producers) == 0 {
@@ -132,7 +134,7 @@ func normaliseWithProducers(producers []*ir.Node, n *ir.Node, t *target.Target) 
 	case p.added != nil:
 		return nil, fmt.Errorf("a second product")
 	case !p.wholeA():
-		return nil, fmt.Errorf("A is not the result in front of it, row by row")
+		return nil, fmt.Errorf("A is not all of the producer's result, row by row")
 	}
 	if p.producer, err = p.producerOf(producers, t); err != nil {
 		return nil, err
@@ -221,8 +223,8 @@ func (g *gen) addresses(tileA, stage num) (a, b num) {
 	return g.add(g.smem, tileA), b
 }
 
-// microseconds is the time by which schedules are compared: of a chain with weights in L2, as it is compared with launches for its parts, and with
-// what its last blocks read alone.
+// microseconds is the time by which schedules are compared. For a fused region, weights are in L2, as in the
+// comparison with separate launches, and the serial tail is added.
 func (p *problem) microseconds(w *cost.Work, m *cost.Machine) float64 {
 	if p.producer == nil {
 		return m.Estimate(w).US
@@ -235,7 +237,7 @@ func (p *problem) microseconds(w *cost.Work, m *cost.Machine) float64 {
 	return m.Estimate(&warm).US + m.SerialTail(w)
 }
 
-// envOf is where expressions of a region are emitted, behind the wait.
+// envOf is the environment in which a region's expressions are emitted, after the wait.
 func (g *gen) envOf(l *lower.Lowering) expr.Env {
 	pointers := make([]ptx.Reg, len(g.plan.Operands))
 	for i := range pointers {

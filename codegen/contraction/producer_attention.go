@@ -13,12 +13,12 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// attentionProducer is a producer that is an attention, whose heads lie beside each other in the rows of A: it brings a block
-// those that are in its chunks of K. Teams of warps compute a head each at a time, with all of its keys in shared
-// memory, and write it to the tiles of A behind the stages. While they do, the next heads are on their way. Where
-// they are not as many as teams want, some teams wait. Without it policy takes 6 to 7 % longer on sm_121, sm_90 and
-// sm_80, vision and supercombo 1 to 2 % on the last two and as long on sm_121, where DRAM bounds them (fp16,
-// predicted, 2026-11-29).
+// attentionProducer is an attention as a producer. Its heads are adjacent in the rows of A, and a block computes
+// those in its chunks of K. Teams of warps compute one head each at a time, with all of its keys in shared memory,
+// and write it to the tiles of A after the stages, while copies of the next heads are in flight. If the last round
+// has fewer heads than teams, some teams wait. Without it policy takes 6 to 7 % longer on sm_121, sm_90 and sm_80,
+// vision and supercombo 1 to 2 % on the last two and as long on sm_121, where DRAM bounds them (fp16, predicted,
+// 2026-11-29).
 type attentionProducer struct {
 	p, of *problem // the product, and the attention
 	ctx   *kernel.Context
@@ -43,7 +43,7 @@ func (pl attentionSplit) even() bool  { return pl.heads%pl.teams == 0 }
 
 func newAttentionProducer(p *problem, producers []*ir.Node, t *target.Target) (producer, error) {
 	if len(producers) > 1 {
-		return nil, fmt.Errorf("%s in front of an attention", producers[0].Name)
+		return nil, fmt.Errorf("%s before an attention", producers[0].Name)
 	}
 	of, err := normaliseFor(producers[0], t)
 	if err != nil {
@@ -60,13 +60,13 @@ func newAttentionProducer(p *problem, producers []*ir.Node, t *target.Target) (p
 	case least > t.SharedBlock:
 		return nil, fmt.Errorf("a head of %d keys has %d bytes, and shared memory of a block %d", of.k, least, t.SharedBlock)
 	case p.sums != nil:
-		return nil, fmt.Errorf("sums of rows behind an attention")
+		return nil, fmt.Errorf("sums of rows after an attention")
 	case p.num.a != ir.Float32 && !isHalf(p.num.a) && (of.quantise == nil || !of.num.tensor()):
 		return nil, fmt.Errorf("heads of %s", p.num.a)
 	case h.headBytes()%16 != 0:
 		return nil, fmt.Errorf("heads of %d elements of %s", of.n, p.num.a)
 	case !of.headsAreRows():
-		return nil, fmt.Errorf("heads do not lie beside each other in the rows of the matrix")
+		return nil, fmt.Errorf("heads are not adjacent in the rows of the matrix")
 	}
 	of.outs[0].dtype = p.num.a // A is rounded to its own type; where several types are multiplied, as a wider one
 	return h, nil

@@ -12,9 +12,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// productProducer is a producer that is a product too: the hidden units of a perceptron are its columns, and K of the second product. A block has
-// all of its rows of the first product's A in shared memory, behind the stages; a stage holds the weights of a chunk of hidden units in front of those
-// by which they are multiplied. Behind the rows lies the tile of A, the only one.
+// productProducer is a product as a producer: a perceptron's hidden units are its columns, and K of the second
+// product. Shared memory holds the stages, then all of the block's rows of the first product's A, then the only tile
+// of the second's A. A stage holds the weights that compute a chunk of hidden units, then those that multiply them.
 type productProducer struct {
 	*blockProduct
 	outer *problem
@@ -25,10 +25,10 @@ type productProducer struct {
 	spots   map[[2]num]ptx.Reg // where groups of columns of a row are stored
 }
 
-// newProductProducer reads the last of several regions, behind the others.
+// newProductProducer makes a producer of the last of several regions, with the others as its own producers.
 func newProductProducer(p *problem, parts []*ir.Node, t *target.Target) (producer, error) {
 	if p.b.src.data == nil {
-		return nil, fmt.Errorf("%s behind a product multiplies variables", p.anchor.Op.Name)
+		return nil, fmt.Errorf("%s multiplies a product by variables", p.anchor.Op.Name)
 	}
 	last := len(parts) - 1
 	in, err := newBlockProduct(parts[:last], parts[last], t, p.num.a)
@@ -36,7 +36,7 @@ func newProductProducer(p *problem, parts []*ir.Node, t *target.Target) (produce
 		return nil, err
 	}
 	if in.p.m != p.m || in.p.n != p.k || in.p.z[0] != p.z[0] {
-		return nil, fmt.Errorf("%d products [%d,%d] in front of %d that multiply [%d,%d]", in.p.z[0], in.p.m, in.p.n, p.z[0], p.m, p.k)
+		return nil, fmt.Errorf("%d products [%d,%d] for %d that multiply [%d,%d]", in.p.z[0], in.p.m, in.p.n, p.z[0], p.m, p.k)
 	}
 	return &productProducer{blockProduct: in, outer: p}, nil
 }
@@ -53,7 +53,7 @@ func (d *productProducer) lower(_ *problem, ctx *kernel.Context) *lower.Lowering
 	return d.blockProduct.lower(ctx)
 }
 
-// own is the schedule of the product in front.
+// own is the schedule of the producer's product.
 func (d *productProducer) own(s Schedule) Schedule {
 	own, _ := d.schedule(s.BM, s.BK, s.threads()/warpSize)
 	return own
@@ -189,8 +189,9 @@ func (d *productProducer) tile(g *gen, stage num) num {
 	return imm(d.madeAt(s))
 }
 
-// perceptrons enumerates the schedules of a product behind a product: blocks have all columns, or few parts of them, since each computes the hidden
-// units that it multiplies; where there are few rows, many blocks share these.
+// perceptrons enumerates the schedules of a product fused with a product. Blocks have all columns or few parts of
+// them, since each computes the hidden units that it multiplies. If there are few rows, many blocks split the hidden
+// units.
 func perceptrons(p *problem) (out []Schedule) {
 	for _, bm := range []int{32, 48, 64, 96, 128} {
 		for parts := 1; parts <= 4; parts++ {

@@ -74,7 +74,8 @@ func TestProductProducer_EqualsTheReference(t *testing.T) {
 	}
 }
 
-// TestEveryScheduleMultipliesTwice runs candidates: warps that share K of the product in front, hidden units beyond K, blocks with some of the hidden units each.
+// TestEveryScheduleMultipliesTwice runs candidates: warps that split K of the first product, hidden units beyond K,
+// and blocks with some of the hidden units each.
 func TestEveryScheduleMultipliesTwice(t *testing.T) {
 	fulltest.Long(t)
 	for _, c := range []productCase{
@@ -147,11 +148,11 @@ func TestProductProducer_RefusesOtherRegions(t *testing.T) {
 		return ir.NewFused(b.Node.Parts()[1:], false)
 	}
 	for why, n := range map[string]*ir.Node{
-		"not one matrix that lies row by row":  grouped(t),
-		"multiplies variables":                 variable(t),
-		"multiplies blocks that lie in memory": blocks(t),
-		"makes blocks of sums of f32":          productCase{m: 8, c: 32, k: 32, n: 8, op: "Relu", x: f32, w: f32, a: e2m1, weights: e2m1}.region(t).Node,
-		"no schedule fits":                     productCase{m: 32, c: 4096, k: 64, n: 64, op: "Relu", x: f16, w: f16, a: f16, weights: f16}.region(t).Node, // rows that fill shared memory
+		"does not yield one row-major matrix": grouped(t),
+		"multiplies variables":                variable(t),
+		"multiplies blocks in memory":         blocks(t),
+		"makes blocks of sums of f32":         productCase{m: 8, c: 32, k: 32, n: 8, op: "Relu", x: f32, w: f32, a: e2m1, weights: e2m1}.region(t).Node,
+		"no schedule fits":                    productCase{m: 32, c: 4096, k: 64, n: 64, op: "Relu", x: f16, w: f16, a: f16, weights: f16}.region(t).Node, // rows that fill shared memory
 	} {
 		_, err := Family.Lower(n, sm121(t))
 		require.ErrorContains(t, err, why)

@@ -8,10 +8,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// residualProducer is the contraction in front of a depthwise window: the expansion of an inverted residual (Sandler et al., 2018). A block copies
-// the pixels that its windows cover once. For every chunk of channels it multiplies them by the chunk's weights, and writes what follows
-// the product, rounded to what it would be stored as, to the image that the windows slide over: in f32, so that no window converts it again, and 0
-// where the window's padding is. Behind the stages and the tile of A lie the image and the pixels.
+// residualProducer is the contraction whose result a depthwise window reads: the expansion of an inverted residual
+// (Sandler et al., 2018). A block copies the pixels that its windows cover once. For every chunk of channels it
+// multiplies them by the chunk's weights, applies the epilogue, rounds to the stored type, and writes the image that
+// the windows slide over: in f32, so that no window converts it again, and 0 in the windows' padding. The image and
+// the pixels follow the stages and the tile of A in shared memory.
 type residualProducer struct {
 	*blockProduct // rows are pixels, columns the window's channels
 	slide         *windowProducer
@@ -19,7 +20,7 @@ type residualProducer struct {
 	panel panelLoad // of weights
 }
 
-// newExpand reads the contraction in front of a window.
+// newExpand reads a window's producer contraction.
 func newExpand(d *windowProducer, region *ir.Node, t *target.Target) (*residualProducer, error) {
 	in, err := newBlockProduct(nil, region, t, ir.Float32)
 	if err != nil {

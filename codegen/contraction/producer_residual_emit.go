@@ -25,7 +25,7 @@ func (g *gen) clamped(x num, step, pad, most int) num {
 	return g.binary("min.s32", g.binary("max.s32", at, imm(0)), imm(most))
 }
 
-// copyWeights prepares the copies of weights, which lie behind those of the windows in a stage.
+// copyWeights prepares the copies of weights, which follow the windows' in a stage.
 func (e *residualProducer) copyWeights(g *gen) {
 	sub, pl := *g, *g.plan
 	pl.b = e.pl.b
@@ -335,7 +335,7 @@ func (e *expansion) fma(g *gen, at num) {
 	e.finish(g, run{pixel: pixel, place: place, image: g.mad(column, 4, g.smem), sums: [][]ptx.Reg{acc}, ends: []*expr.Emitter{e.from(g, taps, column, 0)}})
 }
 
-// run are sums of a pixel: of some neighbouring channels each, which are so far apart.
+// run are sums of pixels: some neighbouring channels each, with a stride between them.
 type run struct {
 	pixel  num      // in the block's
 	place  ptx.Addr // where it is said where in the image the pixel lies

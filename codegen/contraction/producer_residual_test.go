@@ -195,7 +195,8 @@ func TestEveryScheduleExpands(t *testing.T) {
 	}
 }
 
-// TestExpansionsChangeNoBit: the kernel has the results of an expansion and a chain of the rest, where both expansions add products in the same order.
+// TestExpansionsChangeNoBit: the kernel computes what an expansion and the fused rest compute, where both expansions
+// add products in the same order.
 func TestExpansionsChangeNoBit(t *testing.T) {
 	for _, c := range []expandCase{
 		{h: 9, w: 13, k: 24, c: 72, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: false},

@@ -15,8 +15,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// rowsProducer is a producer whose rows are normalised: several lanes of a warp compute a row, all columns that the block multiplies. They lie
-// behind the stages, a tile for every chunk, before the first one is multiplied.
+// rowsProducer computes normalised rows: several lanes of a warp compute a row, all columns that the block
+// multiplies, before the first chunk is multiplied. They are stored after the stages, as one tile for every chunk.
 type rowsProducer struct {
 	p      *problem
 	region *ir.Node // with its storage spelled out
@@ -46,7 +46,7 @@ const (
 	mostRows  = 8  // of which they are
 )
 
-// newRowsProducer reads the only region in front.
+// newRowsProducer reads the only producer.
 func newRowsProducer(p *problem, producers []*ir.Node) (producer, error) {
 	if len(producers) > 1 || !normalisesRows(producers[0]) {
 		return nil, fmt.Errorf("%s does not normalise rows, alone", producers[len(producers)-1].Name)
@@ -338,7 +338,7 @@ func (e *rowsEmitter) row(first num, i int) num {
 // turnAt computes the rows of a turn, and stores them. A row beyond the matrix is the last one again, and columns beyond K are 0.
 func (e *rowsEmitter) turnAt(first num) {
 	g, p, s, b, em := e.gen, e.p, e.gen.s, e.l.B, e.em
-	from := b.Int(0) // vectors in front of the block's
+	from := b.Int(0) // vectors before the block's
 	if g.first.isReg {
 		from = b.Index("from.a", p.k/e.vector)
 		g.bind(em, from, g.mul(g.first, s.BK/e.vector))

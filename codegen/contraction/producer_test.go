@@ -26,7 +26,7 @@ type rowsCase struct {
 	variable bool // so are the weights
 }
 
-// region is the chain; the returned region checks it.
+// region is the fused region; the returned region checks it.
 func (c rowsCase) region(t testing.TB) *kerneltest.Region {
 	g := kerneltest.NewGraph(t, "g")
 	first, second := g.Region(ir.FamilyLoop), g.Region(ir.FamilyContraction)
@@ -63,7 +63,7 @@ func weightsOf(b *kerneltest.Region, d ir.DType, k, n int, size float64, constan
 	return b.Dequantise(0, blockSize, b.Input(ir.T(d, k, n), 2, true, true), scales(b, []int{ceilDiv(k, blockSize), n}, true, true))
 }
 
-// joined makes regions of a graph a chain.
+// joined fuses regions of a graph.
 func joined(parts ...*kerneltest.Region) *kerneltest.Region {
 	var nodes []*ir.Node
 	for _, r := range parts {
@@ -75,7 +75,8 @@ func joined(parts ...*kerneltest.Region) *kerneltest.Region {
 	return last
 }
 
-// onTargets checks the chain of a case, whose A has a type, with the reference and with ptxas on three targets; those that do not multiply the type refuse it.
+// onTargets checks the fused region of a case, whose A has a type, against the reference and with ptxas on three
+// targets. Targets that do not multiply the type reject it.
 func onTargets(t *testing.T, c any, a ir.DType, region func(t testing.TB) *kerneltest.Region) {
 	for _, target := range []string{"sm_121", "sm_90", "sm_80"} {
 		t.Run(fmt.Sprintf("%s %+v", target, c), func(t *testing.T) {
@@ -113,7 +114,7 @@ func TestRowsProducer_EqualsTheReference(t *testing.T) {
 	}
 }
 
-// slideCase is a 1x1 convolution behind a depthwise one of a window [k,k].
+// slideCase is a 1x1 convolution after a depthwise one with a window [k,k].
 type slideCase struct {
 	h, w, c, n      int
 	k, stride, pad  int
@@ -249,7 +250,7 @@ func TestProducer_RefusesOtherRegions(t *testing.T) {
 	image := passed(first, second, first.Add("MaxPool", attrs, first.Cast(first.Input(ir.T(f16, 1, 4, 4, 16), 1, false, true), f32)), e2m1)
 	second.Finish(second.Cast(second.Add("MatMul", nil, image, weightsOf(second, e2m1, 16, 8, 0.1, true)), f16))
 	_, err = Family.Lower(joined(first, second).Node, sm121(t))
-	require.ErrorContains(t, err, "windows in front make no blocks with scales")
+	require.ErrorContains(t, err, "a window makes no blocks with scales")
 	for want, c := range map[string]headsCase{
 		"heads of e4m3":                {h: 2, s: 5, d: 16, n: 8, x: f16, a: e4m3, w: e4m3},
 		"heads of e2m1":                {h: 2, s: 5, d: 32, n: 8, x: f32, a: e2m1, w: e2m1},
@@ -269,7 +270,7 @@ type headsCase struct {
 	x, a, w       ir.DType // of q, k and v, of A and of the weights
 	members       int
 	mask, causal  bool
-	after         bool // a function of each element behind the attention
+	after         bool // a function of each element after the attention
 	variable      bool // so are the weights
 }
 
@@ -351,8 +352,8 @@ func TestEveryScheduleHasItsHeads(t *testing.T) {
 	}
 }
 
-// TestHeadsChangeNoBit: a chain's results are those of two launches, if the product has the same schedule. Of blocks the reference has other codes,
-// since probabilities are rounded to f16.
+// TestHeadsChangeNoBit: a fused region's results are those of two launches, if the product has the same schedule. The
+// reference's codes of blocks differ, since probabilities are rounded to f16.
 func TestHeadsChangeNoBit(t *testing.T) {
 	for _, c := range []headsCase{
 		{h: 6, s: 25, d: 64, n: 384, x: f16, a: f16, w: f16},
@@ -367,7 +368,8 @@ func TestHeadsChangeNoBit(t *testing.T) {
 	}
 }
 
-// TestRowsChangeNoBit: where sums are exact in any order, a chain's results are those of two launches, if the product has the same schedule.
+// TestRowsChangeNoBit: where sums are exact in any order, a fused region's results are those of two launches, if the
+// product has the same schedule.
 func TestRowsChangeNoBit(t *testing.T) {
 	for _, c := range []rowsCase{
 		{op: "LayerNorm", m: 33, k: 64, n: 40, x: f32, a: e2m1, w: e2m1, gain: true},
@@ -379,7 +381,7 @@ func TestRowsChangeNoBit(t *testing.T) {
 	}
 }
 
-// sameBits compares a chain with its parts: with the schedule that it chooses, or with several.
+// sameBits compares a fused region with its parts: with the schedule that it chooses, or with several.
 func sameBits(t *testing.T, b *kerneltest.Region, lower kerneltest.Lowering, one bool) {
 	t.Helper()
 	ctx, parts := sm121(t), b.Node.Parts()

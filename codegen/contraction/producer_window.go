@@ -16,10 +16,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// windowProducer is a producer that is a depthwise convolution: rows of A are its pixels, columns its channels. A block's rows are a rectangle of
-// pixels. A stage holds the part of the image that a chunk's windows cover, as it lies in memory, and their weights; before a chunk is
-// multiplied, threads slide the windows over that and write its tile of A, the only one, behind the stages. Where the image is what another
-// contraction makes of pixels, a stage holds the weights of that instead.
+// windowProducer is a depthwise convolution as a producer: rows of A are its pixels, columns its channels. A block's
+// rows are a rectangle of pixels. A stage holds the halo of the image that a chunk's windows cover, as in memory, and
+// their weights. Before a chunk is multiplied, threads slide the windows over the halo and write the only tile of A,
+// after the stages. If another contraction computes the image from pixels, a stage holds that one's weights instead
+// of the halo.
 type windowProducer struct {
 	*windows.Depthwise
 	p    *problem
@@ -55,10 +56,10 @@ type haloStep struct {
 	column num      // channel in the chunk
 }
 
-// newWindowProducer reads a window, in front of which a contraction may be.
+// newWindowProducer reads a window, perhaps with a contraction as its producer.
 func newWindowProducer(p *problem, parts []*ir.Node, t *target.Target) (producer, error) {
 	if len(parts) > 2 {
-		return nil, fmt.Errorf("%d regions in front of %s", len(parts)-1, parts[len(parts)-1].Name)
+		return nil, fmt.Errorf("%d producers of %s", len(parts)-1, parts[len(parts)-1].Name)
 	}
 	d, err := windows.AsDepthwise(parts[len(parts)-1])
 	if err != nil {
@@ -242,7 +243,7 @@ func (d *windowProducer) elem() int {
 	return d.Stored.Bits() / 8
 }
 
-// pixelBytes is how far apart pixels of the image lie in shared memory.
+// pixelBytes is the stride of the image's pixels in shared memory.
 func (d *windowProducer) pixelBytes(s Schedule) int {
 	if d.from != nil {
 		return d.from.imagePitch(s)
@@ -262,7 +263,8 @@ func (d *windowProducer) haloBytes(s Schedule) int {
 // ownRows is the number of weights and constants of a channel.
 func (d *windowProducer) ownRows() int { return d.KH*d.KW + len(d.held.rows) }
 
-// tapBytes is the size of what a stage has of a chunk's weights and constants: behind the window's own the constants of a contraction in front.
+// tapBytes is the size of a stage's weights and constants for a chunk: the window's own, then the constants of its
+// producer.
 func (d *windowProducer) tapBytes(s Schedule) int {
 	rows := d.ownRows()
 	if d.from != nil {

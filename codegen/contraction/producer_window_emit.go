@@ -271,7 +271,7 @@ func (d *windowProducer) input(g *gen, at ptx.Reg, off int) []ptx.Reg {
 	return out
 }
 
-// finish makes of the sums of a patch what is stored, and writes it to the tile, where its rows are so far apart.
+// finish applies the epilogue to the sums of a patch and writes the results to the tile, with a stride between rows.
 func (d *windowProducer) finish(g *gen, em *expr.Emitter, acc [][]ptx.Reg, r patch, row num, stride int, v, chunk num) {
 	s, p := g.s, g.p
 	channel := g.add(g.mul(g.add(g.first, chunk), s.BK), g.mul(v, d.vector))

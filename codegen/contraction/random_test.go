@@ -158,7 +158,7 @@ func TestRefusals(t *testing.T) {
 			x := b.Input(ir.T(f32, 4, 4), 1, false, false)
 			return b.Add("Add", nil, b.Add("MatMul", nil, x, x), b.Input(ir.T(f32, 3, 4, 4), 1, false, false))
 		}},
-		{"the anchor's output beside its transpose", "several elements of its output", func(b *kerneltest.Region) *ir.Value {
+		{"the anchor's output and its transpose", "several elements of its output", func(b *kerneltest.Region) *ir.Value {
 			x := b.Input(ir.T(f32, 4, 4), 1, false, false)
 			y := b.Add("MatMul", nil, x, x)
 			return b.Add("Add", nil, y, b.Add("Transpose", ir.Attrs{"perm": []int{1, 0}}, y))

@@ -66,8 +66,8 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestSnapshots_OfFusedRegions pins the text of a kernel of each kind of chain that ends in a product, and of products that only
-// training has, each with the schedule that is chosen for it.
+// TestSnapshots_OfFusedRegions pins the text of a kernel for each kind of producer, and of products that only
+// training has, each with its chosen schedule.
 func TestSnapshots_OfFusedRegions(t *testing.T) {
 	fused := func(r *kerneltest.Region) *ir.Node { return r.Node }
 	grad := func(d ir.DType) attentionGradCase {

@@ -123,7 +123,8 @@ func TestSchedulesFromOutsideThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestSignatures: they tell kernels of other schedules apart, and do not depend on names, values of weights, or activation scales.
+// TestSignatures: they distinguish kernels with different schedules, and do not depend on names, weights' values or
+// activation scales.
 func TestSignatures(t *testing.T) {
 	of := func(c narrowCase, align int) string {
 		b, ctx := newRegion(t), sm121(t)

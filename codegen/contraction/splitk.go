@@ -54,7 +54,7 @@ func (g *gen) sumSplits(work ptx.Reg, index num) []ptx.Reg {
 	return acc
 }
 
-// quads says how far apart, in bytes of the workspace, groups lie and the fours of a group.
+// quads returns the strides, in bytes of the workspace, of groups and of the fours of a group.
 func (s Schedule) quads(p *problem) (groups, fours int) {
 	if p.wholeSectors() {
 		return 16, s.BM * s.BN / p.group() * 16
@@ -62,6 +62,6 @@ func (s Schedule) quads(p *problem) (groups, fours int) {
 	return p.group() * 4, 16
 }
 
-// wholeSectors reports whether warps write whole sectors of partial sums: behind a producer, which is computed again for every tile along N, blocks
-// have few rows and many columns.
+// wholeSectors reports whether warps write whole sectors of partial sums: blocks with a producer, which is recomputed
+// for every tile along N, have few rows and many columns.
 func (p *problem) wholeSectors() bool { return p.producer != nil }

@@ -24,10 +24,10 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-// TestTableOfLargeContractions holds every contraction of 5 MMAC or more of the repository's full-size models to what a
-// GPU wants, as assembled: operands are used at least twice a shared-memory load, move 16 bytes at a time and ahead of
-// use, fill the machine or say why not, and nothing spills. It takes a while: SPARK_FULL=1, or UPDATE=1 to write
-// docs/measurements/contractions.csv anew.
+// TestTableOfLargeContractions checks every contraction of 5 MMAC or more of the repository's full-size models for
+// what a GPU wants, as assembled: operands are used at least twice a shared-memory load, are copied 16 bytes at a
+// time and before they are needed, fill the machine or say why not, and nothing spills. It takes a while:
+// SPARK_FULL=1, or UPDATE=1 to write docs/measurements/contractions.csv anew.
 func TestTableOfLargeContractions(t *testing.T) {
 	update := os.Getenv("UPDATE") != ""
 	if !update && !fulltest.Runs(t.Name()) {
@@ -84,9 +84,10 @@ func contractions(t *testing.T, size driving.Size, least int64) (rows string, co
 var tableHead = []string{"model", "precision", "kernel", "launches", "MMAC", "schedule", "products a shared load", "16-byte accesses (%)",
 	"stages", "blocks", "why fewer than 48 blocks", "registers", "spills"}
 
-// TestContractionsOfEveryPrecision: the generator's small policy, in every precision, multiplies in the types that the
-// precision stands for, moves 16 bytes at a time and ahead of use, and uses what a shared load reads as often as the large
-// models do. The policy multiplies matrices only; TestNarrowKernelsDeserveAGPU has convolutions.
+// TestContractionsOfEveryPrecision: the generator's small policy, in every precision, multiplies in the types that
+// the precision stands for, copies 16 bytes at a time and before they are needed, and uses what a shared load reads
+// as often as the large models do. The policy multiplies matrices only; TestNarrowKernelsDeserveAGPU has
+// convolutions.
 func TestContractionsOfEveryPrecision(t *testing.T) {
 	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
@@ -126,7 +127,7 @@ func TestContractionsOfEveryPrecision(t *testing.T) {
 					least = 1
 				}
 				wide := 0.9
-				if strings.Count(k.Name, "matmul") > 1 { // the loop also has the bias and the factors of the product in front, for few rows
+				if strings.Count(k.Name, "matmul") > 1 { // the loop also has the producer's bias and factors, for few rows
 					least, wide = least/2, 0.5
 				}
 				require.GreaterOrEqual(t, l.PerSharedLoad(), least, k.Name)
@@ -138,10 +139,11 @@ func TestContractionsOfEveryPrecision(t *testing.T) {
 	}
 }
 
-// largeFused is how many MACs a chain has from which on its operands are held to be used twice a shared load: those of smaller ones wait for weights.
+// largeFused is the number of MACs from which a fused kernel's operands must be used twice a shared load: smaller
+// ones wait for weights.
 const largeFused = 5_000_000
 
-// tabulate checks the large contractions of a variant, chains that end with one included, and writes a row each.
+// tabulate checks the large contractions of a variant, fused ones included, and writes a row each.
 func tabulate(t *testing.T, w *csv.Writer, model, precision string, v *runtime.Variant, large int64) {
 	mod, err := ptx.Parse(v.PTX)
 	require.NoError(t, err)

@@ -10,16 +10,17 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// tiles are constant weights that several kernels read, whatever their schedules and in either direction: a matrix in rows of blocks. A
-// block is 16 rows by as many columns as 32 bytes hold.
+// tiles are constant weights that several kernels read, whatever their schedules and in either direction: a matrix in
+// rows of blocks. A block is 16 rows by as many columns as 32 bytes hold.
 //
-// Of 16 bits it is four 8×8 matrices, (0–7, 0–7), (0–7, 8–15), (8–15, 0–7), (8–15, 8–15), each of eight rows of 16 bytes. Where rows
-// are n, ldmatrix makes a block the B fragments of two n8 tiles; where they are k, so does ldmatrix with .trans.
+// With 16 bits it is four 8×8 matrices, (0–7, 0–7), (0–7, 8–15), (8–15, 0–7), (8–15, 8–15), each of eight rows of 16
+// bytes. Where rows are n, ldmatrix loads a block as the B fragments of two n8 tiles; where they are k, ldmatrix with
+// .trans does.
 //
-// Narrow numbers lie as a kernel whose rows are n reads them: what a lane converts for two n8 tiles, and behind that the scales. Where rows are
-// k, a warp converts the same and transposes the fragments.
+// Narrow elements are in the order of a kernel whose rows are n: what a lane converts for two n8 tiles, then the
+// scales. Where rows are k, a warp converts the same and transposes the fragments.
 //
-// What lies beyond the matrix is zero.
+// Elements beyond the matrix are zero.
 type tiles struct {
 	data       []byte
 	rows, cols int  // of blocks
@@ -160,7 +161,7 @@ func (s *Shared) find(p *problem) (w *sharedWeights, own *tiles) {
 	return w, own
 }
 
-// weightsKey tells weights and how they are read apart, as long as their data live.
+// weightsKey distinguishes weights and how they are read, as long as their data live.
 func (p *problem) weightsKey() string {
 	return fmt.Sprintf("%p %v %v %v %d %v %v", p.b.src.data, p.b.z, p.b.row, p.b.col, p.b.offset, p.num.b, p.num.mul)
 }
@@ -233,7 +234,7 @@ func (t *tiles) inside(p *problem, s Schedule) float64 {
 	return float64(t.rows*t.cols) / float64(s.tilesN(p)*n*s.chunks(p)*k)
 }
 
-// even reports whether the copies of a thread lie equally far apart in memory, and in blocks, in all threads.
+// even reports whether the copies of all threads have a constant stride, in memory and in blocks.
 func (t *tiles) even(s Schedule) bool {
 	run, all := t.run(s), 16*s.threads()
 	return all%t.bytes == 0 && (run%all == 0 || all%run == 0)
@@ -371,7 +372,7 @@ func (c *mmaCore) loadTiles(g *gen, at num, u int, o *operands) {
 				g.I("ldmatrix.sync.aligned.m8n8.x4.shared.b16", ptx.V(r...), ptx.At(from, off))
 			case len(r) == 4:
 				g.I("ld.shared.v4.b32", ptx.V(r...), ptx.At(from, off))
-			default: // lanes are 3 words apart, so that no two of a load meet in a bank
+			default: // lanes have a stride of 3 words, so a load has no bank conflicts
 				for w := range r {
 					g.I("ld.shared.b32", r[w], ptx.At(from, off+4*w))
 				}

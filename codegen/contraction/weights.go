@@ -90,7 +90,7 @@ type weights struct {
 	raw    []byte
 	values []float64 // nil where the elements are copied as they are
 	rest   []float64 // second terms; nil where there is one
-	scales []byte    // codes of the blocks, where they are packed beside the elements
+	scales []byte    // codes of the blocks, where they are packed with the elements
 	blocks *blocks
 }
 
@@ -117,8 +117,8 @@ func newWeights(p *problem) *weights {
 	return w
 }
 
-// inTerms rounds the weights to the sum of two e4m3, the nearest and the one nearest to what that leaves, and keeps these apart where
-// they are multiplied so. Of an f16 either is exact in f16, and so is their sum.
+// inTerms rounds the weights to the sum of two e4m3: the nearest, and the nearest to the remainder. It stores the
+// terms separately where they are multiplied so. For f16 weights, either term is exact in f16, and so is their sum.
 func (w *weights) inTerms(terms int) {
 	if terms == 2 {
 		w.rest = make([]float64, len(w.values))
