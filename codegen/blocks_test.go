@@ -67,7 +67,7 @@ func (r region) weights(axis int, shape ...int) *ir.Value {
 	return r.Dequantise(axis, 16, w, r.Drawing(ir.T(ir.Float8E4M3FN, blocks...), positive(1, 0.1), true, r.HasMembers()))
 }
 
-// scaled is what stands behind an anchor: the scales of activation and channels, and a bias.
+// scaled applies what follows an anchor: the scales of activation and channels, and a bias.
 func (r region) scaled(y *ir.Value, channels, k int, x value) *ir.Value {
 	size := 1 / math.Sqrt(float64(k))
 	if x.scales != nil {

@@ -17,8 +17,8 @@ const (
 	docOrigins  = 64  // nodes of a launch that are listed
 )
 
-// document puts in front of each kernel what a reader wants to know of it: schedule, launches, types and the nodes of the file
-// that they compute.
+// document adds to each kernel a comment for readers: schedule, launches, types and the nodes of the file that they
+// compute.
 //
 //	// matmul_f16_2: contraction, 32x64x128 stages=4 warps=1x2x4
 //	// run 3, MatMul m=25 n=1152 k=384: f16[1,25,384], f16[1152,384], f32[1152] -> f16[1,25,1152]
@@ -59,7 +59,7 @@ func (d *driver) document() {
 	}
 }
 
-// wrap puts words that are not empty behind a beginning, with commas between them, on as many lines as they need.
+// wrap appends words that are not empty to a beginning, separated by commas, on as many lines as they need.
 func wrap(begin string, words ...string) (lines []string) {
 	line, first := begin, true
 	for _, w := range words {
@@ -82,7 +82,7 @@ func wrap(begin string, words ...string) (lines []string) {
 	return append(lines, line)
 }
 
-// typesOf lists what a region reads and, behind an arrow, what it writes.
+// typesOf lists what a region reads and, after an arrow, what it writes.
 func typesOf(n *ir.Node) (words []string) {
 	for _, v := range n.Inputs {
 		words = append(words, v.Type.String())

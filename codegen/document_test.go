@@ -14,7 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// layersOf is a graph of one Relu behind another, each from a node of the file with such a name.
+// layersOf is a graph of Relus in sequence, each from a node of the file with such a name.
 func layersOf(t *testing.T, names ...string) *ir.Graph {
 	g := ir.NewGraph("g")
 	b := builder{t, g}

@@ -14,8 +14,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Families turn regions into kernels (kernel.Families). A region that its family rejects, with a reason, becomes loops: one
-// for the results of each size. A chain that is rejected becomes its parts.
+// Families turn regions into kernels (kernel.Families). A region that its family rejects, with a reason, becomes
+// loops: one for the results of each size. A rejected fused region becomes its parts.
 type Families interface {
 	Lower(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error)
 	Loop(region *ir.Node, ctx *kernel.Context) (*kernel.Spec, error)
@@ -25,14 +25,14 @@ type Families interface {
 type Result struct {
 	Variant   runtime.Variant
 	Regions   [][]*ir.Node                   // of each entry, that its launches compute; nil for a copy
-	Made      [][][]int                      // of each entry and launch, bytes of the weights of its last part, the one in front of that …, padded
+	Made      [][][]int                      // of each entry and launch: bytes of its parts' weights, last first
 	Works     [][]*cost.Work                 // of each entry, that its launches' schedules were chosen by; nil where there was no choice by time
 	Places    []map[*ir.Value]runtime.Access // of each entry, where its values lie, constants left out
 	Fallbacks []Fallback
 }
 
-// made is the number of bytes of the constants that were made for each part of what a kernel computes, or that it reads as they are, the last one's first:
-// weights. What is in f32 in every precision, as biases, is left out.
+// made returns the bytes of weights of each part of a kernel, the last part first: constants that the family made for
+// it, or that it reads unchanged. Those in f32 at every precision, such as biases, do not count.
 func made(n *ir.Node, s *kernel.Spec) []int {
 	if s == nil {
 		return nil
@@ -65,12 +65,13 @@ type Entry struct {
 	Prefetch Prefetch
 	// HorizontalFusion makes small loops parts of other loops' launches (Result.Regions then has the region of the other loop).
 	HorizontalFusion bool
-	// Objective says what is to be least of a launch list, with what its launches ask for ahead and hint at, by the works that they were planned with; the list of
-	// several plans is chosen by it. nil: the plan's own estimate of its time, which knows nothing of what else takes room in L2.
+	// Objective is minimised over plans of a launch list's prefetches and hints, given the works that the launches
+	// were planned with. nil: the plan's own estimate of its time, which does not model what else occupies L2.
 	Objective func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64
 
-	// Repeats, if above 1, is how often the launch list runs, one repetition behind the other: each on the next slice of every input,
-	// output and state, which are that many times as large as the graph says. All repetitions have the same kernels, constants and arena.
+	// Repeats, if above 1, is how many times in sequence the launch list runs, each on the next slice of every input,
+	// output and state, which are that many times as large as in the graph. All repetitions share kernels, constants
+	// and arena.
 	Repeats   int
 	Prefix    *BatchPrefix         // computes inputs of Graph; nil: none
 	Schedules kernel.ScheduleCache // schedules that are chosen from outside; nil: families choose all
@@ -167,8 +168,8 @@ type list struct {
 	fetch          Prefetch
 	objective      func(v *runtime.Variant, e *runtime.Entry, works []*cost.Work) float64 // Entry.Objective
 	repeats        int
-	before         map[*ir.Value]place // of the values of a front
-	prefixLaunches int                 // launches of a front, which comes first
+	before         map[*ir.Value]place // of the batch prefix's values
+	prefixLaunches int                 // launches of the batch prefix, which comes first
 	prefixRepeats  int                 // how often that runs in each repetition
 	context        *kernel.Context
 	pending        []launch
@@ -180,7 +181,7 @@ type launch struct {
 	region        *ir.Node     // nil for a copy
 	spec          *kernel.Spec // likewise; emitted when all launches are known
 	work          *cost.Work
-	joint         bool // others of its list are beside it
+	joint         bool // other loops were fused into it horizontally
 	prefetch      prefetch
 	fetches       bool // its kernel begins with a prefetch, of this launch or of others
 	params        []param
@@ -206,7 +207,7 @@ func (d *driver) entry(e Entry) error {
 	var joined map[string]*storage
 	if e.Prefix != nil {
 		if err := l.lowerPrefix(e); err != nil {
-			return fmt.Errorf("front: %w", err)
+			return fmt.Errorf("batch prefix: %w", err)
 		}
 		joined = l.joined
 	}
@@ -244,7 +245,7 @@ func (l *list) lowerGraph(g *ir.Graph) error {
 
 // alignOf is the alignment of a value's address: of a constant that of a buffer, and of what is in no memory none.
 func (l *list) alignOf(v *ir.Value) int {
-	if at, ok := l.before[v]; ok { // kernels of a front ask again when they are emitted
+	if at, ok := l.before[v]; ok { // kernels of a prefix ask again when they are emitted
 		return at.align()
 	}
 	if at, ok := l.places[v]; ok {
@@ -319,10 +320,10 @@ func (l *list) lower(n *ir.Node) error {
 	return l.loops(n)
 }
 
-// lowerUnfused makes a launch for each part of a chain.
+// lowerUnfused makes a launch for each part of a fused region.
 func (l *list) lowerUnfused(n *ir.Node) error {
 	for _, part := range n.Parts() {
-		if err := l.forward(part); err != nil { // what is between them, which the chain does not have in memory
+		if err := l.forward(part); err != nil { // intermediate values, which the fused kernel does not store
 			return err
 		}
 		if err := l.lower(part); err != nil {
@@ -352,7 +353,7 @@ func (l *list) add(n *ir.Node, s *kernel.Spec) error {
 	if out.Note == "" {
 		out.Note = n.Name
 	}
-	for _, o := range s.Operands { // constants of the graph have their places in front of what the kernel packs
+	for _, o := range s.Operands { // constants of the graph are placed before those that the kernel packs
 		if o.Value != nil {
 			if _, err := l.of(o.Value); err != nil {
 				return err

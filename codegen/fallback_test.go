@@ -14,8 +14,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// TestARefusedRegionWithSumsOfRowsBecomesTwoLoops: of a layer whose result a gradient reads, stored in front of its gain, behind it, and
-// as sums of rows, which no loop computes beside the others.
+// TestARefusedRegionWithSumsOfRowsBecomesTwoLoops: a layer whose result a gradient reads, stored before its gain,
+// after it, and as sums of rows, which no loop computes together with the others.
 func TestARefusedRegionWithSumsOfRowsBecomesTwoLoops(t *testing.T) {
 	g := kerneltest.NewGraph(t, "step")
 	b := g.Region(ir.FamilyContraction)

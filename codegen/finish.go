@@ -13,8 +13,8 @@ import (
 // life is the first and the last launch that touch a storage.
 type life struct{ first, last int }
 
-// livesOf are those of the storages that launches touch. What slices of a front are joined in must be there from the first launch on, since that
-// runs again before the last of them is read.
+// livesOf are the lives of the storages that launches access. What a batch prefix's slices are joined in lives from
+// the first launch on, since the prefix runs again before the last of them is read.
 func livesOf(launches []launch) map[*storage]life {
 	all := map[*storage]life{}
 	for t, p := range launches {

@@ -13,8 +13,9 @@ import (
 // smallBlocks is how many blocks a launch has at most that joins another one.
 const smallBlocks = 64
 
-// fuseHorizontally makes small loops parts of other loops' launches: each of the nearest one in front, or else behind, with which, and with all launches between, it
-// shares nothing that either writes. A launch of its own would cost more than what it computes.
+// fuseHorizontally merges a small loop into another loop's launch: the nearest before it, or else after it, if
+// neither that launch nor any between writes what the loop accesses, or accesses what it writes. A launch of its own
+// would cost more than its work.
 func (l *list) fuseHorizontally() {
 	for j := 0; j < len(l.pending); j++ {
 		if p := &l.pending[j]; !p.joins() || p.Grid[0] > smallBlocks {
@@ -47,7 +48,8 @@ func (l *list) partner(j, step int) int {
 	return -1
 }
 
-// joins reports whether a launch is a loop that can have others beside it: of one dimension, with no memory of its own but the values that it computes.
+// joins reports whether a launch is a loop that can be fused horizontally: one-dimensional, and with no memory of its
+// own but the values that it computes.
 func (l *launch) joins() bool {
 	s := l.spec
 	return s != nil && s.Family == ir.FamilyLoop && l.region.IsFamily(ir.FamilyLoop) && s.Hints == nil && s.Grid[1] == 1 && s.Grid[2] == 1 && s.Priority == 0 && s.Work != nil &&
@@ -64,7 +66,7 @@ func ordered(a, b *launch) bool {
 	return meets(a.writes, b.writes) || meets(a.writes, b.reads) || meets(a.reads, b.writes)
 }
 
-// joined is a launch whose blocks are those of a and, behind them, those of b.
+// joined is a launch whose blocks are those of a, then those of b.
 func joined(a, b launch) launch {
 	out := a
 	out.joint = true
@@ -74,8 +76,9 @@ func joined(a, b launch) launch {
 	return out
 }
 
-// FuseHorizontally is a spec of two kernels in one: the first blocks of the grid run a, the others b. Neither depends on the other. A block has as many threads as the larger
-// one, and those that a kernel does not know end at once, so b has no barriers unless it has as many as a.
+// FuseHorizontally is a spec of two independent kernels in one: the first blocks of the grid run a, the others b. A
+// block has as many threads as the larger kernel's, and the surplus threads of the smaller one exit at once. So b has
+// no barriers unless it has as many threads as a.
 func FuseHorizontally(a, b *kernel.Spec) *kernel.Spec {
 	out := *a
 	blocks := a.Grid[0]

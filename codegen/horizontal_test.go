@@ -14,8 +14,9 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// TestSmallLoopsJoinOthers: a loop joins the nearest one that it does not depend on, in front or else behind. Here b joins a, the new state and c, which reads b, join z.
-// The state is read backwards by the launch that writes its new value, which is therefore copied. All checks of the CPU device are on.
+// TestSmallLoopsJoinOthers: a loop joins the nearest one that it does not depend on, before it or else after it. Here
+// b joins a; the new state and c, which reads b, join z. The launch that writes the state's new value reads the state
+// backwards, so it is copied. All checks of the CPU device are on.
 func TestSmallLoopsJoinOthers(t *testing.T) {
 	large, small := ir.T(ir.Float32, 20000), ir.T(ir.Float32, 300)
 	g := kerneltest.NewGraph(t, "run")

@@ -49,7 +49,7 @@ func scaled(a float32, work *cost.Work) kerneltest.Lowering {
 	}
 }
 
-// scaledProgram is a chain of scaled with the weights 1, 2, …; launches multiply by 2 and by 1 in turns.
+// scaledProgram applies scaled with the weights 1, 2, … in sequence; launches multiply by 2 and by 1 in turns.
 func scaledProgram(t *testing.T, launches int, work *cost.Work, tg *target.Target) *runtime.Program {
 	g := kerneltest.NewGraph(t, "g")
 	typ := ir.T(ir.Float32, elements)
@@ -103,8 +103,8 @@ func TestNumbersAreParameters(t *testing.T) {
 	require.Equal(t, -1, l[0].Priority)
 }
 
-// TestPrefetch_WeightsAreFetched: launches that compute for a µs each ask for the weights of those behind them, 256 KB each, as far as DRAM delivers
-// them meanwhile; the last one has nobody behind it, and all share a kernel.
+// TestPrefetch_WeightsAreFetched: launches that compute for a µs each prefetch the weights of their successors, 256
+// KB each, as far as DRAM delivers them meanwhile. The last has no successor. All share a kernel.
 func TestPrefetch_WeightsAreFetched(t *testing.T) {
 	const count = 12
 	tg := target.Default()
@@ -122,7 +122,7 @@ func TestPrefetch_WeightsAreFetched(t *testing.T) {
 		}
 		at := v.Buffers[l.Prefetch.Buffer].Offset + l.Prefetch.Offset
 		require.GreaterOrEqual(t, at, 4*elements*(i+1), "launch %d: not what it reads itself", i)
-		require.Equal(t, max(end, 4*elements*(i+1)), at, "launch %d: where the one in front ended", i)
+		require.Equal(t, max(end, 4*elements*(i+1)), at, "launch %d: where the previous one ended", i)
 		end = at + l.Prefetch.Bytes
 		require.Equal(t, []runtime.Param{{Buffer: l.Prefetch.Buffer, Offset: l.Prefetch.Offset, Bytes: 8}}, l.Params[3:4])
 		require.EqualValues(t, l.Prefetch.Bytes, l.Params[6].Value)

@@ -13,7 +13,7 @@ type storage struct {
 	kind         runtime.BufferKind
 	bytes        int
 	slice        int      // bytes of a port that each repetition of the launch list goes on by; 0: all use the same
-	prefixStride int      // bytes that each repetition of a front goes on by, within one of the launch list; 0: all use the same
+	prefixStride int      // bytes between repetitions of a batch prefix; 0: all use the same
 	data         []byte   // of a constant, and a variable's initial value
 	index        int      // in Variant.Buffers, once it is there; -1 before
 	into         *storage // that has the same bytes: the state of which this is the new value
@@ -39,7 +39,7 @@ func (s *storage) advance() int {
 	return s.slice
 }
 
-// joins reports whether slices of a front are joined there.
+// joins reports whether slices of a batch prefix are joined there.
 func (s *storage) joins() bool { return s.kind == runtime.ArenaBuffer && s.prefixStride > 0 }
 
 // copyNeed is a view that aliasing cannot express: its bytes must be copied once src is computed.
@@ -56,7 +56,7 @@ type placer struct {
 	places   map[*ir.Value]place
 	copies   []copyNeed
 	feedback []feedback
-	joined   map[string]*storage // what a front computes, by name
+	joined   map[string]*storage // what a batch prefix computes, by name
 }
 
 // feedback is a kept input's storage and the one in which a run leaves its new value.
@@ -91,7 +91,7 @@ func (b *buffers) slices(side, name string, kind runtime.BufferKind, bytes, repe
 	return s, err
 }
 
-// placePorts places inputs and outputs, each output apart from the kept input whose new value it is.
+// placePorts places inputs and outputs. An output is separate from the state binding's input whose new value it is.
 func (p *placer) placePorts(e Entry) (outputs []place, err error) {
 	kept := map[string]*StateBinding{} // by input and by output
 	for i, k := range e.States {
@@ -156,7 +156,7 @@ func (p *placer) next(k StateBinding, bytes, repeats int) (*storage, error) {
 	return s, nil
 }
 
-// placeValues places the values of an entry's graph; joined is what its front computes.
+// placeValues places the values of an entry's graph; joined is what its batch prefix computes.
 func placeValues(e Entry, b *buffers, joined map[string]*storage) (*placer, error) {
 	p := &placer{buffers: b, places: map[*ir.Value]place{}, joined: joined}
 	outputs, err := p.placePorts(e)

@@ -11,9 +11,9 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Prefetch says how kernels bring the weights of later launches into L2. Weights depend on no other launch, so they can come from DRAM while
-// earlier launches compute; unlike loads before griddepcontrol.wait, a prefetch needs no room beside the launch in front. The zero value is the
-// default of the target.
+// Prefetch says how kernels bring the weights of later launches into L2. Weights depend on no other launch, so they
+// can come from DRAM while earlier launches compute. Unlike loads before griddepcontrol.wait, a prefetch needs no
+// resources on an SM that the predecessor occupies. The zero value is the target's default.
 type Prefetch struct {
 	Off     bool
 	NoHints bool    // contractions do not read weights as evict-first, whatever the plan gains by it
@@ -193,10 +193,11 @@ type prefetchPlanner struct {
 	others   []int     // bytes of DRAM that each launch reads besides weights; nil: none
 }
 
-// within plans for a window of so many bytes, and returns how long the launches then take. It follows their times and one DRAM channel, which
-// serves requests in their order. A launch asks for as much of the stream as the channel could bring while the launch runs, and a little more: a
-// backlog, which no load waits behind for long. Until a part is read, L2 must keep it: behind it come all weights that are read meanwhile, unless these leave first,
-// since reading touches them again, and all that is asked for meanwhile.
+// within plans for a window of so many bytes, and returns the predicted time of all launches. It models the launches'
+// times and one DRAM channel, which serves requests in order. A launch prefetches as much of the stream as the
+// channel can bring while it runs, plus a small backlog, so that no load waits long. L2 must retain a part until it
+// is read: it competes with all prefetches issued meanwhile and, unless evicted first, with all weights read
+// meanwhile, since reading touches them again.
 func (p *prefetchPlanner) within(window int) (chosen []prefetch, us float64) {
 	chosen = make([]prefetch, len(p.computes))
 	perUS := float64(p.perUS * p.prefetchRate) // of prefetches
@@ -272,7 +273,7 @@ func (l *launch) computes(m *cost.Machine) float64 {
 // prefetch is a range of the weights blob that a launch prefetches.
 type prefetch struct {
 	at     place // in a constant
-	bytes  int   // from there on, through the constants behind it
+	bytes  int   // from there on, through the constants that follow it
 	stream int   // of them, bytes of the stream
 }
 

@@ -12,7 +12,7 @@ import (
 
 const kb = 1 << 10
 
-// streamOf lays constants one behind the other, each read first by the launch of its index, from an offset of the blob on.
+// streamOf places constants contiguously from an offset of the blob on, each first read by the launch of its index.
 func streamOf(offset int, bytes ...int) []weight {
 	var out []weight
 	end := 0
@@ -47,7 +47,7 @@ func TestARunEndsWhereTheBlobHasAGap(t *testing.T) {
 	s[2].offset += 256
 	require.Equal(t, 1280, run(s, 0, 10000).stream, "a gap")
 	s[2].offset = 0
-	require.Equal(t, 1280, run(s, 0, 10000).stream, "a constant that lies in front, shared with another variant")
+	require.Equal(t, 1280, run(s, 0, 10000).stream, "a constant at a lower offset, shared with another variant")
 }
 
 // planOf is a plan for launches of 10 µs each over a DRAM of 10 KB a µs.
@@ -86,8 +86,8 @@ func TestLaunchesAskForWhatComesMeanwhile(t *testing.T) {
 	p = planOf(true, 1<<20, 20*kb, 100*kb, 100*kb)
 	p.prefetchRate = 0.5
 	chosen, us = p.within(1 << 20)
-	require.Equal(t, []int{40, 20, 0}, sizes(chosen), "half of what comes in the 8 µs that are left, then in the 4 behind loads of 60 KB")
-	require.InDelta(t, 30, us, 1e-9, "loads of 80 KB behind them take 8 µs")
+	require.Equal(t, []int{40, 20, 0}, sizes(chosen), "half of what comes in the 8 µs that are left, then in the 4 after loads of 60 KB")
+	require.InDelta(t, 30, us, 1e-9, "loads of 80 KB after them take 8 µs")
 
 	p = planOf(true, 1<<20, 20*kb, 100*kb)
 	p.limits[0] = 0
@@ -95,8 +95,8 @@ func TestLaunchesAskForWhatComesMeanwhile(t *testing.T) {
 	require.Equal(t, []int{0, 0}, sizes(chosen), "a copy asks for nothing")
 }
 
-// TestNoMoreIsAskedForThanL2Keeps: what waits for its reader stays within the window. Where reading keeps a line, what was asked for stays only as long as
-// reads and requests behind it find room.
+// TestNoMoreIsAskedForThanL2Keeps: prefetched bytes that wait for their reader stay within the window. Where reading
+// retains a line, prefetched lines survive only as long as later reads and prefetches fit.
 func TestNoMoreIsAskedForThanL2Keeps(t *testing.T) {
 	bytes := []int{0, 0, 0, 100 * kb, 100 * kb, 100 * kb, 100 * kb, 100 * kb}
 	chosen, us := planOf(true, 200*kb, bytes...).within(200 * kb)
@@ -105,13 +105,14 @@ func TestNoMoreIsAskedForThanL2Keeps(t *testing.T) {
 	chosen, _ = planOf(true, 200*kb, bytes...).within(150 * kb)
 	require.Equal(t, []int{100, 50, 0, 100, 100, 100, 50, 0}, sizes(chosen))
 
-	// Kept lines: what is asked for while the second hundred waits would push it out, since the first is read, and so kept, behind it.
+	// If reading retains lines: prefetches while the second hundred waits would evict it, since the first is read, and
+	// so retained, after it.
 	chosen, _ = planOf(false, 200*kb, bytes...).within(200 * kb)
 	require.Equal(t, []int{100, 100, 0, 0, 100, 100, 100, 0}, sizes(chosen))
 }
 
-// TestPrefetch_ReadsWeightsAfterThePrefix: a front of one launch runs three times in front of each of two repetitions of the rest, which reads
-// its own weights. What the front's slices are joined in lives from the first launch on.
+// TestPrefetch_ReadsWeightsAfterThePrefix: a prefix of one launch runs three times before each of two repetitions of
+// the rest, which reads its own weights. The value that joins the prefix's slices is live from the first launch on.
 func TestPrefetch_ReadsWeightsAfterThePrefix(t *testing.T) {
 	of := func(i int, kind runtime.BufferKind, prefix int) *storage {
 		return &storage{index: i, kind: kind, bytes: 1 << 20, prefixStride: prefix}

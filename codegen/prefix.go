@@ -14,11 +14,12 @@ import (
 // for policy, which uses none (fp16, sm_121, predicted, 2026-11-29).
 type BatchPrefix struct {
 	Graph   *ir.Graph // of Regions; its outputs are called as the inputs that they are slices of, and its inputs as those of the entry
-	Repeats int       // of the front, in front of each repetition of the entry's graph: each on the next slice of everything
+	Repeats int       // per repetition of the entry's graph, each on the next slices
 }
 
-// SlicesOf says how a value that a front computes for a slice of a batch lies in that of the whole: in so many pieces, equally far apart. It is an
-// error unless the types differ along one axis, of which the whole has so many times as much.
+// SlicesOf says how the value that a prefix computes for a slice of a batch lies in that of the whole: in so many
+// pieces with a constant stride. It is an error unless the types differ along one axis, and there by a factor of
+// repeats.
 func SlicesOf(slice, whole ir.Type, repeats int) (pieces int, err error) {
 	axis := 0
 	for axis < min(slice.Rank(), whole.Rank()) && slice.Shape[axis] == whole.Shape[axis] {
@@ -38,12 +39,12 @@ func SlicesOf(slice, whole ir.Type, repeats int) (pieces int, err error) {
 	return pieces, nil
 }
 
-// lowerPrefix makes the launches of the entry's front, once.
+// lowerPrefix makes the launches of the entry's batch prefix, once.
 func (l *list) lowerPrefix(e Entry) error {
 	f := e.Prefix
 	for _, k := range e.States {
 		if slices.ContainsFunc(f.Graph.Inputs, func(v *ir.Value) bool { return v.Name == k.Input }) {
-			return fmt.Errorf("it reads %q, which later launches may change: leave what is kept to the entry's graph", k.Input)
+			return fmt.Errorf("it reads %q, which later launches may change: leave states to the entry's graph", k.Input)
 		}
 	}
 	p := &placer{buffers: l.driver.buffers, places: map[*ir.Value]place{}, joined: map[string]*storage{}}
@@ -93,7 +94,8 @@ func (l *list) lowerPrefix(e Entry) error {
 	return nil
 }
 
-// shifted are launches of one repetition, on the slices of another one: of the list, and within that of its front.
+// shifted are the launches of one repetition, moved to the slices of another: of the list, and within it of its
+// prefix.
 func shifted(list []launch, repetition, prefix int) (out []launch) {
 	by := func(s *storage) int { return repetition*s.advance() + prefix*s.prefixStride }
 	for _, p := range list {
@@ -113,7 +115,7 @@ func shifted(list []launch, repetition, prefix int) (out []launch) {
 	return out
 }
 
-// repeat makes the repetitions of the launches, each on the next slices. They reuse the arena, so hazards keep them apart.
+// repeat makes the repetitions of the launches, each on the next slices. They share the arena, so hazards order them.
 func (l *list) repeat() {
 	prefix, rest := l.pending[:l.prefixLaunches], l.pending[l.prefixLaunches:]
 	var all []launch

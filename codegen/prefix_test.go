@@ -16,9 +16,10 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// fronted is an entry over rows: a front computes twice = [1 + k; 2 + k]·x + bias for some rows,
-// stacked [2, rows, columns], or apart as [rows, columns] of one factor; the rest y = twice + x, sum = Σ over the stack, and count += x.
-func fronted(t *testing.T, rows, columns, fronts, repeats int, batched bool) codegen.Entry {
+// prefixed is an entry over rows. A prefix computes twice = [1 + k; 2 + k]·x + bias for some rows, batched as [2,
+// rows, columns], or as [rows, columns] of one factor. The rest computes y = twice + x, sum = Σ over the batch, and
+// count += x.
+func prefixed(t *testing.T, rows, columns, prefixes, repeats int, batched bool) codegen.Entry {
 	region := func(g *kerneltest.Graph, out, op string, attrs ir.Attrs, in ...*ir.Value) *ir.Value {
 		r := g.Region(ir.FamilyLoop)
 		args := make([]*ir.Value, len(in))
@@ -43,35 +44,35 @@ func fronted(t *testing.T, rows, columns, fronts, repeats int, batched bool) cod
 	if !batched {
 		typ, factors = ir.T(ir.Float32, columns), factors[:columns]
 	}
-	f := kerneltest.NewGraph(t, "front")
+	f := kerneltest.NewGraph(t, "prefix")
 	x := f.AddInput("x", ir.T(ir.Float32, rows, columns))
 	product := region(f, "product", "Mul", nil, f.Constant("factors", ir.FromFloats(typ, factors)), x)
 	one := f.Constant("one", ir.FromFloats(ir.T(ir.Float32, 1), []float64{1}))
 	f.Outputs = []*ir.Value{region(f, "twice", "Add", nil, product, one)}
 
 	g := kerneltest.NewGraph(t, "run")
-	x, count := g.AddInput("x", ir.T(ir.Float32, rows*fronts, columns)), g.AddInput("count", ir.T(ir.Float32, rows*fronts, columns))
-	twice := g.AddInput("twice", ir.T(ir.Float32, shape(rows*fronts)...))
+	x, count := g.AddInput("x", ir.T(ir.Float32, rows*prefixes, columns)), g.AddInput("count", ir.T(ir.Float32, rows*prefixes, columns))
+	twice := g.AddInput("twice", ir.T(ir.Float32, shape(rows*prefixes)...))
 	y := region(g, "y", "Add", nil, twice, x)
 	if batched {
 		y = region(g, "y", "ReduceSum", ir.Attrs{"axes": []int{0}, "keepdims": false}, region(g, "both", "Add", nil, twice, x))
 	}
 	g.Outputs = []*ir.Value{y, region(g, "next_count", "Add", nil, count, x)}
-	return codegen.Entry{Name: "run", Graph: g.Graph, Repeats: repeats, Prefix: &codegen.BatchPrefix{Graph: f.Graph, Repeats: fronts},
+	return codegen.Entry{Name: "run", Graph: g.Graph, Repeats: repeats, Prefix: &codegen.BatchPrefix{Graph: f.Graph, Repeats: prefixes},
 		States: []codegen.StateBinding{{Input: "count", Output: "next_count"}}}
 }
 
 // TestBatchPrefix_ComputesEverySlice, of a list that is repeated and of one that is not, and of values in one piece and in two. All checks of the CPU device
 // are on.
 func TestBatchPrefix_ComputesEverySlice(t *testing.T) {
-	const rows, columns, fronts = 3, 75, 4
+	const rows, columns, prefixes = 3, 75, 4
 	for _, batched := range []bool{false, true} {
 		for _, repeats := range []int{1, 2} {
-			e := fronted(t, rows, columns, fronts, repeats, batched)
+			e := prefixed(t, rows, columns, prefixes, repeats, batched)
 			weights := codegen.NewWeights()
 			r, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), weights)
 			require.NoError(t, err)
-			n, copies := repeats*fronts*rows*columns, 0
+			n, copies := repeats*prefixes*rows*columns, 0
 			for _, l := range r.Variant.Entries[0].Launches {
 				if l.Copy != nil {
 					copies++
@@ -79,11 +80,11 @@ func TestBatchPrefix_ComputesEverySlice(t *testing.T) {
 			}
 			want := 0
 			if batched {
-				want = 2 * fronts * repeats
+				want = 2 * prefixes * repeats
 			}
 			require.Equal(t, want, copies, "a copy for each piece")
-			require.Equal(t, repeats*fronts, r.Variant.Entries[0].Fronts)
-			p := &runtime.Program{Format: runtime.FormatVersion, Model: "fronted", Variants: []runtime.Variant{r.Variant}, Weights: weights.Bytes(),
+			require.Equal(t, repeats*prefixes, r.Variant.Entries[0].Fronts)
+			p := &runtime.Program{Format: runtime.FormatVersion, Model: "prefixed", Variants: []runtime.Variant{r.Variant}, Weights: weights.Bytes(),
 				States: []runtime.State{{Input: "count", Output: "next_count"}}}
 			for _, name := range []string{"x", "count"} {
 				p.Inputs = append(p.Inputs, runtime.Port{Name: name, DType: "f32", Shape: []int{n / columns, columns}})
@@ -128,7 +129,7 @@ func TestBatchPrefix_ComputesEverySlice(t *testing.T) {
 
 // TestBatchPrefix_ReadsAndWritesAsIfAlone: its kernels, emitted after those of the rest were planned, have the alignment of their own values.
 func TestBatchPrefix_ReadsAndWritesAsIfAlone(t *testing.T) {
-	e := fronted(t, 64, 256, 2, 1, true)
+	e := prefixed(t, 64, 256, 2, 1, true)
 	r, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), codegen.NewWeights())
 	require.NoError(t, err)
 	alone, err := codegen.Generate([]codegen.Entry{{Name: "run", Graph: e.Prefix.Graph}}, target.Default(), families.New(nil), codegen.NewWeights())
@@ -157,21 +158,21 @@ func bodyOf(t *testing.T, v *runtime.Variant, name string) string {
 	return alone.String()
 }
 
-// TestFrontsThatCannotBe: what is kept may have changed when a front runs again, and slices are along one axis.
-func TestFrontsThatCannotBe(t *testing.T) {
+// TestPrefix_RefusesWhatMayChange: a state may have changed when a prefix runs again, and slices are along one axis.
+func TestPrefix_RefusesWhatMayChange(t *testing.T) {
 	generate := func(e codegen.Entry) error {
 		_, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), codegen.NewWeights())
 		return err
 	}
-	e := fronted(t, 3, 75, 4, 1, true)
+	e := prefixed(t, 3, 75, 4, 1, true)
 	e.Prefix.Graph.Inputs[0].Name = "count"
-	require.EqualError(t, generate(e), `front: it reads "count", which later launches may change: leave what is kept to the entry's graph`)
-	e = fronted(t, 3, 75, 4, 1, true)
+	require.EqualError(t, generate(e), `batch prefix: it reads "count", which later launches may change: leave states to the entry's graph`)
+	e = prefixed(t, 3, 75, 4, 1, true)
 	e.Prefix.Repeats = 3
-	require.EqualError(t, generate(e), `front: "twice": f32[2,3,75] is not one of 3 slices of f32[2,12,75]`)
-	e = fronted(t, 3, 75, 4, 1, true)
+	require.EqualError(t, generate(e), `batch prefix: "twice": f32[2,3,75] is not one of 3 slices of f32[2,12,75]`)
+	e = prefixed(t, 3, 75, 4, 1, true)
 	e.Prefix.Graph.Outputs[0].Name = "thrice"
-	require.EqualError(t, generate(e), `front: the entry's graph has no input "thrice"`)
+	require.EqualError(t, generate(e), `batch prefix: the entry's graph has no input "thrice"`)
 	for _, types := range [][2]ir.Type{{ir.T(ir.Float32, 2, 75), ir.T(ir.Float32, 2, 12, 75)}, {ir.T(ir.Float32, 12), ir.T(ir.Float32, 12)}, {ir.T(ir.Float16, 3), ir.T(ir.Float32, 12)}, {ir.T(ir.Float32, 3, 5), ir.T(ir.Float32, 12, 20)}} {
 		_, err := codegen.SlicesOf(types[0], types[1], 4)
 		require.ErrorContains(t, err, "is not one of 4 slices")

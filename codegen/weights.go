@@ -31,7 +31,7 @@ func NewWeights() *Weights {
 	return &Weights{seen: map[[sha256.Size]byte]int{}, variables: map[string]int{}}
 }
 
-// Clone returns a blob with the same data, to which more can be added apart.
+// Clone returns an independent blob with the same data.
 func (w *Weights) Clone() *Weights {
 	return &Weights{slices.Clone(w.parts), w.size, maps.Clone(w.seen), maps.Clone(w.variables)}
 }

@@ -118,8 +118,8 @@ func (v View) Untranspose(perm []int) View {
 	return out
 }
 
-// Slice takes sizes[i] elements of dimension i from starts[i] on, steps[i] apart (nil: 1). A dimension of several modes
-// can be cut only where the cut keeps all inner modes whole, or within its innermost mode.
+// Slice takes sizes[i] elements of dimension i from starts[i] on, with a step of steps[i] (nil: 1). A dimension of
+// several modes can be cut only where the cut keeps all inner modes whole, or within its innermost mode.
 func (v View) Slice(starts, sizes, steps []int) (View, bool) {
 	out := View{Dims: make([][]Mode, len(v.Dims)), Offset: v.Offset}
 	for i, d := range v.Dims {
