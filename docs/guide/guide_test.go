@@ -7,6 +7,8 @@
 //	go      a file if its first line is a comment with a name in .go, else the body of a function, which is compiled and run
 //	python  a program, run where SPARK_PYTHON names a Python with NumPy
 //	text    not run: it needs a GPU, a network, or somebody to watch
+//
+// Commands that compare with ONNX Runtime run where SPARK_PYTHON names a Python.
 package guide_test
 
 import (
@@ -99,7 +101,15 @@ func (g *guide) withLibrary(t *testing.T) {
 // page runs what a page shows.
 func (g *guide) page(t *testing.T, page string) {
 	var last string
+	skipped := false
 	for _, b := range blocks(t, page) {
+		if b.lang != "output" {
+			skipped = strings.Contains(b.text, "--compare onnxruntime") && os.Getenv("SPARK_PYTHON") == ""
+		}
+		if skipped {
+			t.Logf("%s:%d is not run, since SPARK_PYTHON is not set", page, b.line)
+			continue
+		}
 		at := fmt.Sprintf("%s:%d", page, b.line)
 		switch b.lang {
 		case "sh":

@@ -79,6 +79,7 @@ type Report struct {
 	Runs        int                  `json:"runs,omitempty"`
 	Kernels     []runtime.KernelInfo `json:"kernels"`
 	Outputs     []Output             `json:"outputs"`
+	Compared    *ComparedWith        `json:"compared_with,omitempty"`
 	Fallbacks   []Fallback           `json:"fallbacks,omitempty"`
 	Profile     *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
 	Trace       *trace.Trace         `json:"trace,omitempty"`   // of spark-run --trace
@@ -228,6 +229,23 @@ type Calibration struct {
 type Output struct {
 	Name string `json:"name"`
 	runtime.Metrics
+	Bounds *Bounds `json:"bounds"` // nil: it was not judged
+	Met    *bool   `json:"within_bounds"`
+}
+
+// Bounds are what an output must meet; nil: any.
+type Bounds struct {
+	MinCosine *float64 `json:"min_cosine"`
+	MaxRelL2  *float64 `json:"max_rel_l2"`
+	Rtol      *float64 `json:"rtol"` // with Atol, of every element
+	Atol      *float64 `json:"atol"`
+}
+
+// ComparedWith is what Outputs are compared with, of spark-run --compare.
+type ComparedWith struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Model   string `json:"model"` // the file that it ran
 }
 
 // Fallback is a region that did not get its intended kernel family.

@@ -4,6 +4,7 @@
 package toolchain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func PythonPackageVersion(ctx context.Context, python, pkg string) (string, erro
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	last := lines[len(lines)-1]
 	if err != nil {
-		return "", fmt.Errorf("%s: import %s: %w: %s", python, pkg, err, last)
+		return "", fmt.Errorf("%s: import %s: %s", python, pkg, cmp.Or(last, err.Error()))
 	}
 	return last, nil
 }

@@ -38,7 +38,8 @@ type flags struct {
 	ProfileDevice string     `name:"profile-device" help:"Device to predict times for: ${devices}; default: the target's." placeholder:"NAME"`
 	ProfileHTML   string     `name:"profile-html" help:"Also write the profile as a page." placeholder:"FILE" writes:""`
 	Trace         []string   `help:"Compare what every region computes, or those with these nodes or values of the ONNX file (* stands for any text), with the float64 evaluator, and name the first layer that is wrong." placeholder:"all|NODE,…"`
-	ONNX          string     `name:"onnx" help:"With --trace, the file that a package was compiled from." placeholder:"FILE.onnx"`
+	Compare       string     `help:"Run the model in ONNX Runtime too, on the CPU, and compare the outputs, worst first." placeholder:"onnxruntime"`
+	ONNX          string     `name:"onnx" help:"With --trace and --compare, the file that a package was compiled from." placeholder:"FILE.onnx"`
 	Calibrate     []string   `help:"Inputs to calibrate ${calibrating} on, as in spark-compile." placeholder:"DIR|FILE.npz…"`
 	Validate      []string   `help:"Inputs to judge ${calibrating} on, as in spark-compile." placeholder:"DIR|FILE.npz…"`
 	Findings      string     `name:"calibration" help:"File with what calibrating found, as in spark-compile." placeholder:"FILE"`
@@ -73,7 +74,7 @@ func Main(name string, args []string, stdout, stderr io.Writer) int {
 	args, validate := cli.Inputs(args, "--validate")
 	return cli.Main(&f, name, Summary, args, stdout, stderr, func(ctx context.Context) error {
 		f.Suite, f.Calibrate, f.Validate = append(f.Suite, dirs...), append(f.Calibrate, calibrate...), append(f.Validate, validate...)
-		if err := f.checkTrace(); err != nil {
+		if err := errors.Join(f.checkTrace(), f.checkCompare()); err != nil {
 			return err
 		}
 		if err := f.checkPTX(); err != nil {

@@ -42,6 +42,12 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	if err := f.origin(ctx, p, stderr, cases); err != nil {
 		return err
 	}
+	var other *peer
+	if f.Compare != "" {
+		if other, err = f.findPeer(ctx, p); err != nil {
+			return err
+		}
+	}
 	t, cases, err := f.join(ctx, p, cases, stderr)
 	if err != nil {
 		return err
@@ -87,6 +93,11 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	}
 	if len(f.Trace) > 0 {
 		if r.Trace, err = f.trace(ctx, stderr, p, s, d, &cases[0]); err != nil {
+			return err
+		}
+	}
+	if other != nil {
+		if r.Compared, err = other.run(ctx, p, cases); err != nil {
 			return err
 		}
 	}
@@ -253,11 +264,11 @@ func (b bounds) met(m runtime.Metrics) bool {
 func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *report.Report) (missed, err error) {
 	b := f.bounds(p)
 	got, want := map[string][][]float64{}, map[string][][]float64{}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "output\tmax abs\tcosine\trelative L2\twithin\t")
+	var rows []compared
+	var absent []string
 	for _, out := range p.Outputs {
 		if cases[0].want[out.Name] == nil {
-			fmt.Fprintf(t, "%s\t\t\t\t\tnot in %s\n", out.Name, cases[0].expect)
+			absent = append(absent, out.Name)
 			continue
 		}
 		all := runtime.Metrics{Cosine: 1}
@@ -275,18 +286,29 @@ func (f *flags) compare(w io.Writer, p *runtime.Program, cases []testCase, r *re
 			all.Within += m.Within / float64(len(cases))
 			got[out.Name], want[out.Name] = append(got[out.Name], c.got[out.Name]), append(want[out.Name], ref)
 		}
-		r.Outputs = append(r.Outputs, report.Output{Name: out.Name, Metrics: all})
-		note := "ok"
-		switch {
-		case b.none:
-			note = "not judged"
-		case !b.of(out).met(all):
-			note, missed = "MISS", errMiss
+		row := compared{Output: report.Output{Name: out.Name, Metrics: all}}
+		if row.note = b.judge(out, &row.Output); row.Met != nil && !*row.Met {
+			missed = errMiss
 		}
-		fmt.Fprintf(t, "%s\t%.3g\t%.9f\t%.3g\t%.4f\t%s\n", out.Name, all.MaxAbs, all.Cosine, all.RelL2, all.Within, note)
+		rows = append(rows, row)
+	}
+	if r.Compared != nil {
+		slices.SortStableFunc(rows, worstFirst)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "output\tmax abs\tcosine\trelative L2\twithin\t")
+	for _, x := range rows {
+		fmt.Fprintf(t, "%s\t%.3g\t%.9f\t%.3g\t%.4f\t%s\n", x.Name, x.MaxAbs, x.Cosine, x.RelL2, x.Within, x.note)
+		r.Outputs = append(r.Outputs, x.Output)
+	}
+	for _, name := range absent {
+		fmt.Fprintf(t, "%s\t\t\t\t\tnot in %s\n", name, cases[0].expect)
 	}
 	if err := t.Flush(); err != nil {
 		return nil, err
+	}
+	if r.Compared != nil {
+		fmt.Fprintf(w, "compared with %s %s on the CPU, running %s\n", r.Compared.Name, r.Compared.Version, r.Compared.Model)
 	}
 	fmt.Fprintln(w, b.what)
 	judged := slices.DeleteFunc(calibrate.SlicesOf(p), func(s calibrate.Slice) bool { return want[s.Output] == nil })

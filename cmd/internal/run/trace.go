@@ -29,8 +29,8 @@ const errBad = cli.Failure("a layer computes what rounding does not explain")
 // checkTrace rejects what does not go together.
 func (f *flags) checkTrace() error {
 	switch {
-	case len(f.Trace) == 0 && f.ONNX != "":
-		return errors.New("--onnx names the file of a package for --trace")
+	case len(f.Trace) == 0 && f.Compare == "" && f.ONNX != "":
+		return errors.New("--onnx names the file of a package for --trace or --compare")
 	case len(f.Trace) == 0:
 		return nil
 	case f.ONNX == "" && isDir(f.Model):
@@ -110,16 +110,9 @@ func (f *flags) origin(ctx context.Context, p *runtime.Program, stderr io.Writer
 	case f.made != nil:
 		return nil
 	}
-	m, err := onnx.Load(f.ONNX)
+	m, err := f.file(p)
 	if err != nil {
 		return err
-	}
-	digest, err := m.Digest()
-	if err != nil {
-		return err
-	}
-	if from := p.Provenance.SHA256; digest != from {
-		return fmt.Errorf("--onnx %s: %s was compiled from another file: its SHA-256 is %s, and this file's %s", f.ONNX, f.Model, from, digest)
 	}
 	opt, err := f.again(p, m)
 	if err != nil {
@@ -133,6 +126,23 @@ func (f *flags) origin(ctx context.Context, p *runtime.Program, stderr io.Writer
 	}
 	clear()
 	return f.same(p, f.made, stderr)
+}
+
+// file reads the file of --onnx, which must be the one that a package was compiled from.
+func (f *flags) file(p *runtime.Program) (*onnx.Model, error) {
+	m, err := onnx.Load(f.ONNX)
+	if err != nil {
+		return nil, err
+	}
+	digest, err := m.Digest()
+	if err != nil {
+		return nil, err
+	}
+	if from := p.Provenance.SHA256; digest != from {
+		return nil, fmt.Errorf("--onnx %s: %s was compiled from another file: its SHA-256 is %s, and this file's %s",
+			f.ONNX, f.Model, cmp.Or(from, "not recorded"), digest)
+	}
+	return m, nil
 }
 
 // again are the options by which a package was compiled, as far as it records them.

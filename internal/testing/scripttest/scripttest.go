@@ -5,7 +5,7 @@
 //	package ARGS …        spark-compile, for the scripts of other commands
 //	array FILE.npz …      arrays NAME=DTYPE[DIMS]=VALUES, for example inputs of the models above
 //
-// and the condition [exists:PATH], of the machine's files.
+// and the conditions [exists:PATH], of the machine's files, and [python], that SPARK_PYTHON names one.
 package scripttest
 
 import (
@@ -34,8 +34,11 @@ func Commands() map[string]func(ts *testscript.TestScript, neg bool, args []stri
 	return map[string]func(ts *testscript.TestScript, neg bool, args []string){"model": model, "array": array, "truncate": truncate, "package": packaged}
 }
 
-// condition has [exists:PATH].
+// condition has [exists:PATH] and [python].
 func condition(condition string) (bool, error) {
+	if condition == "python" {
+		return os.Getenv("SPARK_PYTHON") != "", nil
+	}
 	path, ok := strings.CutPrefix(condition, "exists:")
 	if !ok {
 		return false, fmt.Errorf("unknown condition %q", condition)
@@ -71,6 +74,14 @@ var kinds = map[string]func(b *onnx.Builder){
 		b.Node("MatMul", []string{"x", b.Initializer("w", ir.FromFloats(ir.T(ir.Float16, 4, 3), w))}, []string{"y"})
 		b.Output("y", ir.Float16, 1, 3)
 	},
+	// y = x·W in bf16, which ONNX Runtime does not multiply on the CPU; x [1,4], y [1,3] are f32
+	"brain": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1, 4)
+		w := b.Initializer("w", ir.FromFloats(ir.T(ir.BFloat16, 4, 3), []float64{1, 0, -1, 2, 1, 0, 0, 1, 1, -1, 0, 2}))
+		b.Node("Cast", []string{"x"}, []string{"short"}, onnx.A("to", int(onnxpb.TensorProto_BFLOAT16)))
+		b.Node("Cast", []string{b.Op("MatMul", []string{"short", w})}, []string{"y"}, onnx.A("to", int(onnxpb.TensorProto_FLOAT)))
+		b.Output("y", ir.Float32, 1, 3)
+	},
 	// y = log(x)·W, NaN for negative x, x [1,4], y [1,3]
 	"log": func(b *onnx.Builder) {
 		b.Input("x", ir.Float32, 1, 4)
@@ -87,6 +98,15 @@ var kinds = map[string]func(b *onnx.Builder){
 		}
 		b.Node("MatMul", []string{"x", b.Initializer("w", ir.FromFloats(ir.T(ir.Float32, 4, 3), w))}, []string{"y"})
 		b.Output("y", ir.Float32, 1, 3)
+	},
+	// exact = 2·x and rounded = x·W with weights that are not exact in 16 bits; x [1,4]
+	"pair": func(b *onnx.Builder) {
+		b.Input("x", ir.Float32, 1, 4)
+		b.Node("Add", []string{"x", "x"}, []string{"exact"})
+		w := b.Initializer("w", ir.FromFloats(ir.T(ir.Float32, 4, 1), []float64{1. / 3, 2. / 3, -5. / 3, 7. / 3}))
+		b.Node("MatMul", []string{"x", w}, []string{"rounded"})
+		b.Output("exact", ir.Float32, 1, 4)
+		b.Output("rounded", ir.Float32, 1, 1)
 	},
 	"symbolic": func(b *onnx.Builder) {
 		b.Input("x", ir.Float32, "batch", 4)
@@ -273,6 +293,7 @@ func Run(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("OPENPILOT_DGX_PRECISION", "")
 			e.Setenv("PTXAS", os.Getenv("PTXAS"))
+			e.Setenv("SPARK_PYTHON", os.Getenv("SPARK_PYTHON"))
 			return nil
 		},
 	})
