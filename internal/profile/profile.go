@@ -83,6 +83,7 @@ type Launch struct {
 	Kernel string `json:"kernel"`
 	Family string `json:"family,omitempty"`
 	Note   string `json:"note,omitempty"`
+	Region string `json:"region,omitempty"` // of the file, where Name was told
 	Grid   [3]int `json:"grid"`
 	Block  [3]int `json:"block"`
 	Shared int    `json:"shared_bytes"`
@@ -107,6 +108,7 @@ type Sum struct {
 	Kernel   string `json:"kernel,omitempty"`
 	Family   string `json:"family,omitempty"`
 	Note     string `json:"note,omitempty"`
+	Region   string `json:"region,omitempty"` // of its first launch
 	Launches int    `json:"launches"`
 	Counts
 	US        float64        `json:"us"`
@@ -386,6 +388,20 @@ func (c *Counts) add(o *Counts) {
 		*p[0] += *p[1]
 	}
 	c.ratios()
+}
+
+// Name names the launches after the regions of the file that they compute.
+func (p *Profile) Name(regions []string) {
+	for i := range p.Launches {
+		if l := &p.Launches[i]; l.Index < len(regions) {
+			l.Region = regions[l.Index]
+		}
+	}
+	for i := range p.Kernels {
+		k := &p.Kernels[i]
+		at := slices.IndexFunc(p.Launches, func(l Launch) bool { return l.Kernel == k.Kernel })
+		k.Region = p.Launches[at].Region
+	}
 }
 
 // sum adds up the launches: by kernel, by bound, and in total.

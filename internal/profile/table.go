@@ -113,7 +113,7 @@ func (p *Profile) row(k *Sum) []string {
 	}
 	return append([]string{trim(k.US) + " µs", bar(k.Share/max(p.Kernels[0].Share, 1e-9), 12), fmt.Sprintf("%.1f %%", 100*k.Share), k.Kernel, fmt.Sprintf("%d×", k.Launches),
 		fmt.Sprint(k.Blocks), fmt.Sprint(k.Threads), regs, occ, k.By, macs, percent(tensor, k.US)},
-		append(k.memory(), clip(k.Note, 40))...)
+		append(k.memory(), clip(cmp.Or(k.Region, k.Note), 40))...)
 }
 
 // memory is the cells from read to lanes.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -67,7 +68,7 @@ func TestBothWindowsOfAChainAreTraced(t *testing.T) {
 				found, _, _ := traced(t, &p, r, false)
 				require.NotNil(t, found.FirstBad, part.Name)
 				for _, row := range found.Rows {
-					require.Equal(t, row.Launch == launch && (!kept || row.Region == original(part.Name)), row.Bad, "%s %s", row.Region, part.Name)
+					require.Equal(t, row.Launch == launch && (!kept || row.Region == compile.Original(part.Name)), row.Bad, "%s %s", row.Region, part.Name)
 				}
 			}
 		}

@@ -27,21 +27,6 @@ func label(n *ir.Node) string {
 	return n.Name
 }
 
-// original cuts off what a pass added to a name.
-func original(name string) string {
-	name, _, _ = strings.Cut(name, "~")
-	return name
-}
-
-// regionName is what a region is called: a chain by all its regions.
-func regionName(n *ir.Node) string {
-	var all []string
-	for _, part := range n.Parts() {
-		all = append(all, original(part.Name))
-	}
-	return strings.Join(all, " + ")
-}
-
 // newNames finds the names. A node that vanished, since it only moves elements or joined another, is where its result is read
 // next.
 func newNames(source, regions *ir.Graph) *names {

@@ -228,7 +228,7 @@ func (c *comparison) step(s step) ([]Row, error) {
 		if before, err := c.left(k.value); err != nil {
 			return nil, err
 		} else if before != nil && !bytes.Equal(before, data) && changed == "" {
-			changed = fmt.Sprintf("%s was changed between %s, which computes it, and this launch", original(k.value.Name), k.value.Def.Name)
+			changed = fmt.Sprintf("%s was changed between %s, which computes it, and this launch", compile.Original(k.value.Name), k.value.Def.Name)
 		}
 	}
 	got := map[*ir.Value]*ir.Array{}
@@ -294,7 +294,7 @@ func (c *comparison) rows(n *ir.Node, had, got map[*ir.Value]*ir.Array) ([]Row, 
 			return nil, fmt.Errorf("value %q has no exact counterpart: this is a bug in tracing, please report it", v.Name)
 		}
 		x := decoded(got[v], st, scales).Floats()
-		r.Region, r.Nodes, r.Value = regionName(n), c.names.inside[v.Def], original(v.Name)
+		r.Region, r.Nodes, r.Value = compile.RegionName(n), c.names.inside[v.Def], compile.Original(v.Name)
 		r.Shape, r.Stored, r.Scale = v.Type.Shape, v.Type.DType.String(), st.Factor()
 		if r.Metrics, err = compare(x, exact.Floats(), v.Type.Shape); err != nil {
 			return nil, err

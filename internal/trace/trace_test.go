@@ -159,6 +159,23 @@ func TestPartsOfARegionAreTraced(t *testing.T) {
 	require.Equal(t, whole.Rows, found.Rows)
 }
 
+// TestTrace_NamesBothTowers in every part of a launch that computes both, and every layer of a grouped GEMV.
+func TestTrace_NamesBothTowers(t *testing.T) {
+	r := compiled(t, "vision", "fp16")
+	both := 0
+	for i, name := range r.RegionNames() {
+		for part := range strings.SplitSeq(name, " + ") {
+			require.NotContains(t, part, "/narrow/", "launch %d", i)
+			require.NotContains(t, part, "/wide/", "launch %d", i)
+			if strings.HasPrefix(part, "/{narrow,wide}/") {
+				both++
+			}
+		}
+	}
+	require.Greater(t, both, 40)
+	require.Contains(t, strings.Join(r.RegionNames(), "\n"), "/heads.0/heads.0.2/Gemm and 9 more\n")
+}
+
 // TestAChangedWeightIsTheFirstBadLayer changes the sign of one number of each layer's weights in turn. The layer that reads it is
 // named, and nothing else is blamed.
 func TestAChangedWeightIsTheFirstBadLayer(t *testing.T) {
@@ -191,9 +208,9 @@ func TestAChangedWeightIsTheFirstBadLayer(t *testing.T) {
 			require.NotNil(t, found.FirstBad, "launch %d, %s", i, n.Name)
 			row := found.Rows[*found.FirstBad]
 			require.Equal(t, i, row.Launch)
-			require.Equal(t, regionName(n), row.Region)
+			require.Equal(t, compile.RegionName(n), row.Region)
 			for _, part := range n.Parts() {
-				require.Contains(t, row.Nodes, original(part.Name))
+				require.Contains(t, row.Nodes, compile.Original(part.Name))
 			}
 			require.Positive(t, row.Outside)
 			for _, other := range found.Rows {

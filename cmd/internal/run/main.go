@@ -39,7 +39,7 @@ type flags struct {
 	ProfileHTML   string     `name:"profile-html" help:"Also write the profile as a page." placeholder:"FILE" writes:""`
 	Trace         []string   `help:"Compare what every region computes, or those with these nodes or values of the ONNX file (* stands for any text), with the float64 evaluator, and name the first layer that is wrong." placeholder:"all|NODE,…"`
 	Compare       string     `help:"Run the model in ONNX Runtime too, on the CPU, and compare the outputs, worst first." placeholder:"onnxruntime"`
-	ONNX          string     `name:"onnx" help:"With --trace and --compare, the file that a package was compiled from." placeholder:"FILE.onnx"`
+	ONNX          string     `name:"onnx" help:"With --trace, --compare and --profile, the file that a package was compiled from." placeholder:"FILE.onnx"`
 	Calibrate     []string   `help:"Inputs to calibrate ${calibrating} on, as in spark-compile." placeholder:"DIR|FILE.npz…"`
 	Validate      []string   `help:"Inputs to judge ${calibrating} on, as in spark-compile." placeholder:"DIR|FILE.npz…"`
 	Findings      string     `name:"calibration" help:"File with what calibrating found, as in spark-compile." placeholder:"FILE"`

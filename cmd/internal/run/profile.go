@@ -63,6 +63,9 @@ func (f *flags) profiled(w io.Writer, p *runtime.Program, v *runtime.Variant, r 
 	if err != nil {
 		return err
 	}
+	if f.made != nil && v.Target == f.made.Program.Variants[0].Target {
+		prof.Name(f.made.RegionNames())
+	}
 	out.Profile = prof
 	if err := prof.WriteTable(w); err != nil {
 		return err

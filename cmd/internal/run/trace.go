@@ -29,8 +29,8 @@ const errBad = cli.Failure("a layer computes what rounding does not explain")
 // checkTrace rejects what does not go together.
 func (f *flags) checkTrace() error {
 	switch {
-	case len(f.Trace) == 0 && f.Compare == "" && f.ONNX != "":
-		return errors.New("--onnx names the file of a package for --trace or --compare")
+	case len(f.Trace) == 0 && f.Compare == "" && !f.Profile && f.ONNX != "":
+		return errors.New("--onnx names the file of a package for --trace, --compare or --profile")
 	case len(f.Trace) == 0:
 		return nil
 	case f.ONNX == "" && isDir(f.Model):
@@ -100,12 +100,13 @@ func given64(p *runtime.Program, arrays map[string]given) (map[string]*ir.Array,
 	return out, nil
 }
 
-// origin sets the compilation that a program to trace comes from: of a package, it compiles the file of --onnx again.
+// origin sets the compilation that a program to trace, or whose profile is to name the file's nodes, comes from: of a
+// package, it compiles the file of --onnx again.
 func (f *flags) origin(ctx context.Context, p *runtime.Program, stderr io.Writer, cases []testCase) error {
 	switch {
-	case len(f.Trace) == 0:
+	case len(f.Trace) == 0 && (!f.Profile || f.ONNX == ""):
 		return nil
-	case len(cases) > 1:
+	case len(f.Trace) > 0 && len(cases) > 1:
 		return errors.New("--trace compares one run: give the inputs of one")
 	case f.made != nil:
 		return nil
