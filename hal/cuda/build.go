@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// build tells builds of the driver apart: the CUDA version, which many have in common, and name, size and time of the library,
-// whose name ends in the release (libcuda.so.580.95.05).
+// build identifies the driver's build: the CUDA version, which many builds share, and the library's name, size and
+// time. The name ends in the release (libcuda.so.580.95.05).
 func (d *driver) build(library string) (string, error) {
 	var version int32
 	if err := d.call("cuDriverGetVersion", addr(&version)); err != nil {

@@ -87,7 +87,7 @@ func (c *capture) varies(functions []uintptr) map[int]*varying {
 }
 
 // edgeData is CUgraphEdgeData.
-type edgeData struct{ _, _, kind, _, _, _, _, _ byte } // behind the two ports
+type edgeData struct{ _, _, kind, _, _, _, _, _ byte } // follows the two ports
 
 const programmaticEdge = 1 // CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
 

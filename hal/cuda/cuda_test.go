@@ -149,7 +149,7 @@ func TestCubinIsPreferredAndPTXIsTheFallback(t *testing.T) {
 
 const outOfMemory = 2 // CUDA_ERROR_OUT_OF_MEMORY
 
-func TestFailuresNameTheCallAndLeaveNothingBehind(t *testing.T) {
+func TestFailures_NameTheCallAndFreeAll(t *testing.T) {
 	ctx := context.Background()
 	for _, call := range []string{"cuStreamCreate", "cuModuleGetFunction", "cuFuncSetAttribute", "cuStreamBeginCapture", "cuLaunchKernelEx", "cuStreamEndCapture", "cuGraphInstantiate"} {
 		t.Run(call, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestTransfersHaveEndedWhenTheyReturn(t *testing.T) {
 	require.Equal(t, []string{"retain", "alloc 64", "memset 64", "settle", "htod 1", "settle"}, f.Log())
 }
 
-func TestDependentBehindACopyIsAPlainEdge(t *testing.T) {
+func TestCapture_DependentAfterACopyIsAPlainEdge(t *testing.T) {
 	f, d := open(t, false)
 	mem, err := d.Alloc(64, hal.DeviceMemory)
 	require.NoError(t, err)

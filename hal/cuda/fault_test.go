@@ -161,7 +161,7 @@ func absorbed(call string, nth, code int, probing bool, before []string) bool {
 		return true
 	case "cuDeviceGetAttribute":
 		return meanings[code] == nil && nth%14 >= required
-	case "cuFuncSetAttribute": // the carve-out of a kernel, and right behind it its size
+	case "cuFuncSetAttribute": // a kernel's carve-out, and right after it its size
 		return !gone && !strings.HasPrefix(before[len(before)-1], "carveout ")
 	case "cuLinkCreate", "cuLinkAddData", "cuLinkComplete", "cuLinkDestroy":
 		return !gone

@@ -21,7 +21,7 @@ import (
 // What leaves a process without a GPU is tried in one of its own: this binary, with one test and this variable.
 const childVariable = "SPARK_GPU_CHILD"
 
-// inChild runs the test alone in a process, and returns what it printed behind "child: ".
+// inChild runs the test alone in a process, and returns what it printed after "child: ".
 func inChild(t *testing.T) (told []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -38,7 +38,7 @@ func inChild(t *testing.T) (told []string) {
 	return told
 }
 
-// spinning never ends, unless the word it reads becomes 0.
+// spinningKernel never ends, unless the word it reads becomes 0.
 func spinningKernel() *ptx.Module {
 	m := ptx.NewModule("sm_80")
 	k := m.NewKernel("spin", 32)
@@ -52,7 +52,7 @@ func spinningKernel() *ptx.Module {
 	return m
 }
 
-// straying reads behind the end of all memory.
+// strayingKernel reads past the end of all memory.
 func strayingKernel() *ptx.Module {
 	m := ptx.NewModule("sm_80")
 	k := m.NewKernel("stray", 32)
@@ -95,7 +95,7 @@ func TestGPUDeadline(t *testing.T) {
 	g, err := deadline(t, d)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, g.Close(), hal.ErrBusy)
-	fmt.Println("child: a kernel that never ends was left behind")
+	fmt.Println("child: a kernel that never ends was abandoned")
 	os.Exit(0) // which the driver must allow
 }
 

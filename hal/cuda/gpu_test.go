@@ -121,7 +121,7 @@ func TestGPURefusesWhatIsNoModule(t *testing.T) {
 
 	m := ptx.NewModule(gpuTarget(d))
 	increment(m, "one", 1, 0)
-	loaded, err := d.Load(ctx, hal.Image{Cubin: []byte("no cubin, though PTX stands behind it, as long as that lets the driver look\x00"), PTX: m.String()})
+	loaded, err := d.Load(ctx, hal.Image{Cubin: []byte("no cubin, though PTX follows it, as long as that lets the driver look\x00"), PTX: m.String()})
 	require.NoError(t, err)
 	require.NoError(t, loaded.Close())
 }
@@ -183,7 +183,7 @@ func runGraph(t *testing.T, d hal.Device) {
 	require.NoError(t, copied.Free())
 }
 
-// TestGPUBranches: two branches, whose ops alternate in the list, and a copy of one over half of the other behind both.
+// TestGPUBranches: two branches, whose ops alternate in the list, joined by a copy of one over half of the other.
 func TestGPUBranches(t *testing.T) { runBranches(t, openGPU(t)) }
 
 func runBranches(t *testing.T, d hal.Device) {

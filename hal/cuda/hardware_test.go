@@ -16,7 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/testing/fakecuda"
 )
 
-// chain captures n kernels, each of which may begin before the one in front of it has ended.
+// chain captures n kernels, each of which may begin before its predecessor has ended.
 func chain(t *testing.T, d *Device, n int) (*graph, error) {
 	t.Helper()
 	m, err := d.Load(context.Background(), hal.Image{PTX: ".version 8.8"})

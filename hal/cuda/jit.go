@@ -18,11 +18,12 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// jitCache keeps what the driver compiled from PTX on disk, keyed by the PTX without its kernels' documentation, the
-// GPU and the build of the driver. A file holds the SHA-256 of a cubin and the cubin; a damaged one is compiled again. A cache that cannot be written is ignored.
+// jitCache caches on disk what the driver compiled from PTX, keyed by the PTX without its kernels' documentation, the
+// GPU and the driver's build. A file holds the SHA-256 of a cubin and the cubin; a damaged one is recompiled. A cache
+// that cannot be written is ignored.
 type jitCache struct {
 	dir    string
-	driver string // what tells its builds apart
+	driver string // identifies its build
 }
 
 func (c jitCache) path(target, text string) string {

@@ -105,8 +105,8 @@ const (
 	attributeSharedCarveout   = 9
 )
 
-// function finds a kernel, opts in to its shared memory, and asks for as much of it beside L1 as there is: an SM has to drain
-// before a kernel with another carve-out begins, which ends the overlap of neighbours.
+// function finds a kernel, opts in to its shared memory, and requests the largest carve-out of L1. An SM has to drain
+// before a kernel with another carve-out begins, so different carve-outs would end the overlap of neighbours.
 func (m *module) function(name string, shared int) (uintptr, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

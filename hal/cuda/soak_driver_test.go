@@ -50,7 +50,7 @@ type object struct {
 
 	// Of a stream: what it records, and what runs on it.
 	recording *recording
-	behind    []uintptr
+	tail      []uintptr
 	running   *recording
 	polls     int // until the run ends; -1: never
 	after     map[string][]byte
@@ -178,7 +178,7 @@ func (r *rogue) made(o *object) uintptr {
 	return r.next
 }
 
-// the returns the object of a kind behind a handle.
+// the returns the object of a kind with a handle.
 func (r *rogue) the(kind string, h uintptr, name string) *object {
 	o := r.objects[h]
 	if o == nil || o.kind != kind {
@@ -472,7 +472,7 @@ func (r *rogue) serve(name string, args []uintptr, tid int) int {
 			r.misuse("%s of a stream that records or runs", name)
 			return invalidValue
 		}
-		s.recording, s.behind = &recording{}, nil
+		s.recording, s.tail = &recording{}, nil
 	case "cuStreamEndCapture":
 		s := stream(0)
 		if s == nil || s.recording == nil {
@@ -484,10 +484,10 @@ func (r *rogue) serve(name string, args []uintptr, tid int) int {
 	case "cuStreamGetCaptureInfo":
 		s := stream(0)
 		put(args, 1, int32(1))
-		put(args, 4, unsafe.Pointer(unsafe.SliceData(s.behind)))
-		put(args, 5, uint64(len(s.behind)))
+		put(args, 4, unsafe.Pointer(unsafe.SliceData(s.tail)))
+		put(args, 5, uint64(len(s.tail)))
 	case "cuStreamUpdateCaptureDependencies":
-		stream(0).behind = slices.Clone(unsafe.Slice((*uintptr)(pointer(args, 1)), int(args[2])))
+		stream(0).tail = slices.Clone(unsafe.Slice((*uintptr)(pointer(args, 1)), int(args[2])))
 	case "cuLaunchKernelEx":
 		cfg, f := (*launchConfig)(pointer(args, 0)), r.the("function", args[1], name)
 		s := r.the("stream", cfg.stream, name)
@@ -581,9 +581,9 @@ func (r *rogue) update(args []uintptr, name string) int {
 }
 
 func (s *object) record(x recorded) {
-	x.after = s.behind
+	x.after = s.tail
 	s.recording.nodes = append(s.recording.nodes, x)
-	s.behind = []uintptr{uintptr(len(s.recording.nodes))}
+	s.tail = []uintptr{uintptr(len(s.recording.nodes))}
 }
 
 // releaseContext gives a context back. With the last one the device is as new; what it had must have been freed, unless it was lost:
@@ -596,7 +596,7 @@ func (r *rogue) releaseContext() {
 		if o.kind == "function" || r.lost != 0 { // functions are their modules'
 			continue
 		}
-		r.misuse("a %s is left behind (%#x, %d bytes, %s)", o.kind, h, len(o.bytes), o.text[:min(len(o.text), 40)])
+		r.misuse("a %s leaked (%#x, %d bytes, %s)", o.kind, h, len(o.bytes), o.text[:min(len(o.text), 40)])
 	}
 	r.repaired()
 }

@@ -214,8 +214,8 @@ type soakSession struct {
 	*runtime.Session
 	*twin
 	model *soakModel
-	busy  bool   // a run was left behind
-	late  func() // what the run that was left behind does to the twin
+	busy  bool   // a run was abandoned
+	late  func() // what the abandoned run does to the twin
 }
 
 func newSoak(seed uint64) *soak {
@@ -242,7 +242,7 @@ func without[T comparable](list []T, x T) []T {
 // outcome is what an operation returned, and what it may return.
 type outcome struct {
 	err     error
-	allowed []error // beside what the driver failed with
+	allowed []error // in addition to the driver's failures
 }
 
 // operation does one thing and says what is wrong with how it went.
@@ -418,7 +418,7 @@ func (k *soak) use(s *soakSession) (what string, o outcome, err error) {
 		k.r.never = false
 		k.r.mu.Unlock()
 	}()
-	// settle is what the session holds once a run that was left behind has ended, as it has when something else succeeds.
+	// settle updates the twin once an abandoned run has ended, as it must have when something else succeeds.
 	settle := func() {
 		if s.busy {
 			s.late()
@@ -539,7 +539,7 @@ func (k *soak) use(s *soakSession) (what string, o outcome, err error) {
 				what, o.err = "lend", err
 				if errors.Is(err, hal.ErrBusy) && s.busy {
 					o.allowed = append(o.allowed, hal.ErrBusy)
-				} else if s.busy { // how the run that was left behind has ended
+				} else if s.busy { // unknown whether the abandoned run succeeded
 					unknown()
 					s.busy = false
 				}
@@ -677,14 +677,15 @@ func (k *soak) run(operations int) error {
 	return k.close()
 }
 
-// TestSoakUnderFaults: over a driver whose calls fail, are slow or lose the device, nothing leaks, nothing hangs, no call is made
-// that the driver would not stand, every error has a cause and names it, and what succeeds has the right bits. SPARK_SEED=N runs one
-// seed again.
+// TestSoakUnderFaults: with a driver whose calls fail, are slow or lose the device, nothing leaks or hangs, the
+// driver gets no invalid call, every error names its cause, and what succeeds has the right bits. SPARK_SEED=N runs
+// one seed again.
 //
-// It notices: a graph, a captured graph, an event, memory, weights or a context that is left behind where something fails; memory freed
-// twice, not zeroed, or freed under a run; a run that nobody knows to go on, or waits for before inputs are sent; an error of a run or a
-// lost device that is swallowed or has no name; edges that are lost; outputs that are not fetched; a variable without its first value; a
-// session that stays counted; a lock that is not released.
+// It notices: a graph, a captured graph, an event, memory, weights or a context that leaks where something fails;
+// memory freed twice, not zeroed, or freed under a run; a run that nobody knows to be running, or waits for before
+// inputs are sent; an error of a run or a lost device that is swallowed or has no name; edges that are lost; outputs
+// that are not fetched; a variable without its initial value; a session that stays counted; a lock that is not
+// released.
 func TestSoakUnderFaults(t *testing.T) {
 	seeds, operations := uint64(6), 1000
 	if fulltest.Runs(t.Name()) {

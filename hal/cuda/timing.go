@@ -20,14 +20,15 @@ const (
 	longestHold  = 50 * time.Millisecond // of the delay kernel
 	holdAttempts = 4                     // timed runs before a host that is slower than the device is an error
 
-	enqueuedBeside = 2 // what takes about as long to enqueue as two launches: the graph before, and events
+	enqueuedExtra = 2 // what takes about as long to enqueue as two launches: the graph before, and events
 )
 
 // errStarved says that the device waited for the host between timed runs.
 var errStarved = errors.New("the host launches graphs more slowly than the device runs them")
 
-// RunTimed keeps the stream busy with a kernel that spins, enqueues event, runs and event behind it, and waits. If enqueuing took longer
-// than the device was busy, the time would hold launches of the host: then it measures again behind a longer delay.
+// RunTimed keeps the stream busy with a kernel that spins, enqueues an event, the runs and another event, and waits.
+// If enqueuing took longer than the device was busy, the time would include launches by the host: then it measures
+// again with a longer delay.
 func (g *graph) RunTimed(ctx context.Context, t hal.Timing) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -50,13 +51,14 @@ func (g *graph) RunTimed(ctx context.Context, t hal.Timing) (time.Duration, erro
 	return took, err
 }
 
-// batch times as many of the runs that are left as the host can launch behind the longest delay, and returns how many.
+// batch times as many of the remaining runs as the host can enqueue during the longest delay, and returns their
+// number.
 func (g *graph) batch(ctx context.Context, left int, before *graph) (n int, took time.Duration, err error) {
 	g.enqueue = max(g.enqueue, firstEnqueue)
 	for range holdAttempts {
 		enqueue := g.enqueue * 3 / 2
-		n = min(left, max(1, int(longestHold/enqueue)-enqueuedBeside))
-		hold := min(time.Duration(n+enqueuedBeside)*enqueue, longestHold)
+		n = min(left, max(1, int(longestHold/enqueue)-enqueuedExtra))
+		hold := min(time.Duration(n+enqueuedExtra)*enqueue, longestHold)
 		enqueued, err := g.timed(ctx, n, before, hold, &took)
 		if err != nil {
 			return 0, 0, err
@@ -71,13 +73,13 @@ func (g *graph) batch(ctx context.Context, left int, before *graph) (n int, took
 	return 0, 0, fmt.Errorf("%w: %v a launch", errStarved, g.enqueue)
 }
 
-// backlog is how long behind the delay the host may still enqueue: until two runs are left, since the last one ends behind its launch
-// however slow the host is.
+// backlog is how long after the delay the host may still enqueue: until two runs are left. The last run ends after
+// its launch however slow the host is, so it must not be the only one.
 func backlog(runs int, took time.Duration) time.Duration {
 	return took / time.Duration(runs) * time.Duration(max(runs-2, 0))
 }
 
-// timed times runs behind a delay. It returns how long the host took to enqueue them.
+// timed times runs after a delay. It returns how long the host took to enqueue them.
 func (g *graph) timed(ctx context.Context, runs int, before *graph, hold time.Duration, took *time.Duration) (time.Duration, error) {
 	if err := g.Wait(ctx); err != nil {
 		return 0, err

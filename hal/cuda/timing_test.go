@@ -28,7 +28,7 @@ func timedRuns(lines []string) (runs []string) {
 	return runs
 }
 
-func TestTimedRun_BehindAnotherGraph(t *testing.T) {
+func TestTimedRun_AfterAnotherGraph(t *testing.T) {
 	f, d := open(t, false)
 	g, err := chain(t, d, 1)
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestTimedRun_SlowHost(t *testing.T) {
 	f.Set("launch microseconds", 2000)
 	_, err = g.RunTimed(t.Context(), hal.Timing{Runs: 3})
 	require.NoError(t, err)
-	require.Greater(t, len(timedRuns(f.Log())), 1, "it measures again behind a longer delay")
+	require.Greater(t, len(timedRuns(f.Log())), 1, "it measures again after a longer delay")
 	// Where this host is busy, a measurement may be repeated more often than its launches make it.
 	once := func(runs int) (batches []string, took time.Duration) {
 		before := len(timedRuns(f.Log()))
@@ -91,8 +91,8 @@ func TestTimedRun_SlowHost(t *testing.T) {
 	require.NoError(t, g.Close())
 }
 
-// The time between the events holds the waits of a device that the host does not keep busy, so it is never shorter than the time that
-// the host took behind the delay.
+// The time between the events includes the waits of a device that the host does not keep busy, so it is never shorter
+// than the time that the host took after the delay.
 func TestTimedRun_WaitsOfTheDeviceAreSeen(t *testing.T) {
 	for _, runs := range []int{1, 2, 10} {
 		f, d := open(t, false)
@@ -100,17 +100,18 @@ func TestTimedRun_WaitsOfTheDeviceAreSeen(t *testing.T) {
 		g, err := chain(t, d, 1)
 		require.NoError(t, err)
 		f.Set("launch microseconds", 5000)
-		f.Set("timed microseconds", 5000*runs+2000) // the last run ends behind its launch
+		f.Set("timed microseconds", 5000*runs+2000) // the last run ends after its launch
 		_, err = g.RunTimed(t.Context(), hal.Timing{Runs: runs})
 		require.NoError(t, err)
 		batches := timedRuns(f.Log())
-		require.Equal(t, runs, strings.Count(batches[0], "graph;"), "behind a delay for launches of 25 µs")
-		require.Greater(t, len(batches), 1, "%d: it measures again behind a longer delay", runs)
+		require.Equal(t, runs, strings.Count(batches[0], "graph;"), "after a delay for launches of 25 µs")
+		require.Greater(t, len(batches), 1, "%d: it measures again after a longer delay", runs)
 		require.NoError(t, g.Close())
 	}
 }
 
-// TestCapture_EdgesWithData: behind a programmatic launch a driver may refuse to list dependencies without the data of their edges.
+// TestCapture_EdgesWithData: after a programmatic launch a driver may refuse to list dependencies without their
+// edges' data.
 func TestCapture_EdgesWithData(t *testing.T) {
 	f, d := open(t, false)
 	f.Set("lossy query", 1)

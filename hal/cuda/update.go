@@ -55,7 +55,7 @@ func (g *graph) Update(i int, op hal.Op) error {
 	})
 }
 
-// parameters are a kernel's, as the driver takes them: a pointer to each, and a null pointer behind them.
+// parameters are a kernel's, as the driver takes them: a pointer to each, then a null pointer.
 type parameters struct {
 	values []uint64
 	at     []uintptr

@@ -131,7 +131,7 @@ func (w *warp) prefetch(in *inst, mask uint32) {
 		case !slices.ContainsFunc(w.b.l.memories, func(m *memory) bool { return inside(m.span()) }):
 			w.violate(OutOfBounds, in, l, w.b.l.describe(addr), "prefetch of %d bytes", bytes)
 		case w.b.check != nil && !slices.ContainsFunc(w.b.l.prefetches, inside):
-			w.violate(Undeclared, in, l, w.b.l.describe(addr), "prefetch of %d bytes that are not constants of this launch or of those it fetches ahead for", bytes)
+			w.violate(Undeclared, in, l, w.b.l.describe(addr), "prefetch of %d bytes that are not constants of this launch or of those it prefetches for", bytes)
 		}
 	}
 }

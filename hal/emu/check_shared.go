@@ -309,9 +309,10 @@ func (c *blockCheck) writeLanes(w *warp, in *inst, mask uint32, size uint64, fla
 	}
 }
 
-// storesAlike reports whether this very instruction stores the same value to the same place for the lane of an earlier write as for
-// lane l; storedAlready whether another warp has done so, by the same instruction. One of the writes takes effect, whichever it is,
-// and PTX's memory model does not ask for programs without data races, so what a thread behind a barrier reads is defined.
+// storesAlike reports whether this very instruction stores the same value to the same place for the lane of an
+// earlier write as for lane l; storedAlready whether another warp has done so, by the same instruction. Either write
+// may take effect, and PTX's memory model does not require programs to be free of data races, so what a thread reads
+// after a barrier is defined.
 func (w *warp) storesAlike(in *inst, mask uint32, stamp uint32, l int) bool {
 	before := int(stamp & 31)
 	if stamp>>5&31 != uint32(w.id) || stamp>>10 != w.b.check.clock[w.id] || before >= l || mask>>before&1 == 0 || w.off[before] != w.off[l] {

@@ -95,8 +95,8 @@ func TestBlocks_LeaveNothingToLaterLaunches(t *testing.T) {
 	}
 }
 
-// TestLaunch_FollowsLentMemory runs a launch twice, the second time with other bytes behind an address that native code
-// knows from the first.
+// TestLaunch_FollowsLentMemory runs a launch twice, the second time with other host memory bound to an address that
+// native code has cached.
 func TestLaunch_FollowsLentMemory(t *testing.T) {
 	d, err := Open(Options{Workers: 1})
 	require.NoError(t, err)

@@ -185,7 +185,7 @@ func TestConversionsAreTheInterpreters(t *testing.T) {
 			two := len(ptx.Lookup(c.op).Args) == 3
 			for begin := 0; begin < len(c.in); begin += 1 << 16 {
 				in := make([]uint64, slots<<16)
-				for i := range 1 << 16 { // behind the destination's slot: each operand once as it is, once reordered
+				for i := range 1 << 16 { // after the destination's slot: each operand once in order, once reordered
 					in[slots*i+1] = uint64(c.in[begin+i])
 					if two {
 						in[slots*i+2] = uint64(c.in[(begin+i*40503)%len(c.in)])

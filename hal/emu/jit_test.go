@@ -249,7 +249,7 @@ func TestEnginesFindTheSameViolations(t *testing.T) {
 			v := k.RegVec(ptx.F32, 4)
 			k.I("ld.global.v4.f32", ptx.V(v...), ptx.At(element(k, p[0], threadID(k)), 0))
 		}},
-		{"a misaligned vector beside smaller ones", func(k *ptx.Kernel, p []ptx.Reg) {
+		{"a misaligned vector among smaller ones", func(k *ptx.Kernel, p []ptx.Reg) {
 			warp, odd, sum := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32)
 			k.I("shr.u32", warp, threadID(k), ptx.Imm(5)) // the second one's vectors of four words are misaligned
 			k.I("and.b32", odd, threadID(k), ptx.Imm(1))

@@ -86,8 +86,8 @@ func (l *launch) locate() {
 	}
 }
 
-// crew are the workers of a launch besides the caller. A short launch is done before another thread is awake: who has not joined by then is
-// not waited for.
+// crew are the workers of a launch other than the caller. A short launch is done before another thread is awake, so
+// workers that have not joined by then are not awaited.
 type crew struct {
 	mu     sync.Mutex
 	closed bool

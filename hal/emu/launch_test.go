@@ -106,8 +106,8 @@ func TestAPanicIsTheCallers(t *testing.T) {
 	require.NoError(t, g.Wait(ctx), "it is over")
 }
 
-// TestAStoppedRunIsWhole: blocks take tickets, and the last one resets the counter and counts the run. A run whose context ends meanwhile leaves no tickets
-// behind: the next one would never have a last block.
+// TestAStoppedRunIsWhole: blocks take tickets, and the last one resets the counter and counts the run. A run whose
+// context ends meanwhile must not leave tickets taken: the next run would never have a last block.
 func TestAStoppedRunIsWhole(t *testing.T) {
 	const blocks = 64
 	d, err := Open(Options{Workers: 2})

@@ -49,7 +49,7 @@ type EngineStats struct {
 	Kernels     int            // compiled
 	Bytes       int            // of their code
 	Refused     int            // kernels that only the interpreter runs
-	Left        map[string]int // instructions without a native form by opcode, barriers, exits and atomics apart
+	Left        map[string]int // instructions without a native form by opcode, but no barriers, exits or atomics
 	Interpreted int64          // instructions that the interpreter executed for native code
 }
 

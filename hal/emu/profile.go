@@ -302,8 +302,9 @@ func (p *profile) prefetched(addr, bytes uint64) {
 	}
 }
 
-// cache is a block's own first-level cache, so that counts do not depend on the order of blocks; direct-mapped. A fence empties it: what other
-// blocks wrote is in L2. So what the last block of a split K reads behind its fence does not depend on which one is the last.
+// cache is a block's own first-level cache, so that counts do not depend on the order of blocks; direct-mapped. A
+// fence empties it: what other blocks wrote is in L2. What the last block of a split K reads after its fence then
+// does not depend on which block is the last.
 type cache [cacheSectors]uint64
 
 const cacheSectors = 2048
@@ -371,14 +372,14 @@ func (w *warp) wavefronts(s *Site, row, off int32, size int, mask uint32) {
 	}
 }
 
-// neighbours reports whether addresses lie so many bytes apart, one after another: each in a bank of its own.
-func neighbours(addresses []uint32, apart uint32) bool {
+// neighbours reports whether addresses have a constant stride, so that each is in a bank of its own.
+func neighbours(addresses []uint32, stride uint32) bool {
 	want := addresses[0]
 	for _, a := range addresses {
 		if a != want {
 			return false
 		}
-		want += apart
+		want += stride
 	}
 	return true
 }

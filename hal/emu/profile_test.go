@@ -57,7 +57,8 @@ func TestGlobalSectorsAndUniqueBytes(t *testing.T) {
 	}
 }
 
-// TestAFenceEmptiesTheFirstLevel: the second of two loads is served by the block's own cache, the third, behind a fence, by L2.
+// TestAFenceEmptiesTheFirstLevel: the second of two loads is served by the block's own cache, the third, after a
+// fence, by L2.
 func TestAFenceEmptiesTheFirstLevel(t *testing.T) {
 	_, sites := profiled(t, 3, 32, func(k *ptx.Kernel, p []ptx.Reg) {
 		a := k.Reg(ptx.B64)
@@ -72,7 +73,7 @@ func TestAFenceEmptiesTheFirstLevel(t *testing.T) {
 	}
 }
 
-// TestBytesAreOfTheirMemory reads the beginning of a memory that lies close behind another.
+// TestBytesAreOfTheirMemory reads the beginning of a memory that closely follows another.
 func TestBytesAreOfTheirMemory(t *testing.T) {
 	got, _ := profiled(t, 1, 32, func(k *ptx.Kernel, p []ptx.Reg) {
 		k.I("ld.global.u32", k.Reg(ptx.B32), ptx.At(p[1], 0))

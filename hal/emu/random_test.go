@@ -22,7 +22,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/testing/ptxrand"
 )
 
-// result is what a random kernel leaves behind: its output, or how it failed.
+// result is what a random kernel produces: its output, or how it failed.
 func result(e Engine, c *ptxrand.Case) string { return faulty(e, c, nil) }
 
 // faulty is result with the instructions that native code is compiled from changed, if wrong is given.
@@ -66,7 +66,7 @@ func faulty(e Engine, c *ptxrand.Case, wrong func(in *jit.Inst)) string {
 	return raw.String()
 }
 
-// finished reports whether a result is what a kernel leaves behind, not how it failed.
+// finished reports whether a result is a kernel's output, not how it failed.
 func finished(c *ptxrand.Case, result string) bool { return len(result) == c.Output+8*len(c.Input) }
 
 // disagreement is how a kernel's results differ between an engine and the interpreter, or "".

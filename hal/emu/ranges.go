@@ -20,11 +20,11 @@ func (l *launch) declare(op hal.Op) error {
 	if l.writes, err = spansOf(op.Writes); err != nil {
 		return fmt.Errorf("Writes: %w", err)
 	}
-	ahead, err := spansOf(op.Prefetch)
+	prefetched, err := spansOf(op.Prefetch)
 	if err != nil {
 		return fmt.Errorf("Prefetch: %w", err)
 	}
-	for _, s := range slices.Concat(ahead, l.reads) {
+	for _, s := range slices.Concat(prefetched, l.reads) {
 		if s.constant {
 			l.prefetches = append(l.prefetches, s)
 		}

@@ -54,7 +54,7 @@ func TestMachinesAreRecognised(t *testing.T) {
 		{"a vendor nobody knows", firmwareOf("Contoso", "Box 1"), []chip{gb10}, GB10, "Contoso", "Box 1"},
 		{"a container without firmware", root(), []chip{gb10}, GB10, "", ""},
 		{"management layer without capability", root(), []chip{{"NVIDIA GB10", 0, 0}}, GB10, "", ""},
-		{"a second GPU beside it", firmwareOf("NVIDIA", "NVIDIA_DGX_Spark"), []chip{{"NVIDIA RTX PRO 6000", 12, 0}, gb10}, DGXSpark, "NVIDIA", "DGX Spark"},
+		{"a second GPU", firmwareOf("NVIDIA", "NVIDIA_DGX_Spark"), []chip{{"NVIDIA RTX PRO 6000", 12, 0}, gb10}, DGXSpark, "NVIDIA", "DGX Spark"},
 
 		{"a Dell Pro Max with another GPU", firmwareOf("Dell Inc.", "Dell Pro Max Tower T2"), []chip{{"NVIDIA RTX PRO 6000 Blackwell", 12, 0}}, Other, "Dell Inc.", "Dell Pro Max Tower T2"},
 		{"Dell with GB300", firmwareOf("Dell Inc.", "Dell Pro Max with GB300"), []chip{{"NVIDIA GB300", 10, 3}}, Other, "Dell Inc.", "Dell Pro Max with GB300"},

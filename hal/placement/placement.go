@@ -20,7 +20,7 @@ const format = 1
 type Placement struct {
 	Format int    `json:"format"`
 	Device string `json:"device"`
-	Driver string `json:"driver"` // what tells its builds apart
+	Driver string `json:"driver"` // identifies its build
 	Cached Times  `json:"cached"` // bytes that L2 holds
 	Memory Times  `json:"memory"` // bytes that it does not
 	Host   bool   `json:"host"`   // in memory that the host sees

@@ -54,7 +54,7 @@ type asm struct {
 	buf    []byte
 	labels []int // offset, or -1
 	fixups []fixup
-	pool   []byte // constants, placed behind the code
+	pool   []byte // constants, placed after the code
 	consts map[string]label
 	inPool map[label]int
 }

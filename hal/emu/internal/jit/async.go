@@ -114,12 +114,12 @@ func (e *emitter) copyAll(in *Inst) {
 	e.v(vstoreups, 24, 0, at(rcx, l.Offsets))
 	e.v(vstoreups, 25, 0, at(rcx, l.Offsets+64))
 
-	some, apart, done := e.newLabel(), e.newLabel(), e.newLabel()
+	some, scattered, done := e.newLabel(), e.newLabel(), e.newLabel()
 	if !all {
 		e.alu32i(aluCmp, r13, -1)
 		e.jcc(ccNE, some)
 	}
-	e.quads(true, copyBytes, apart)
+	e.quads(true, copyBytes, scattered)
 	source := func(lane int) mem { return at(rQ, int(in.A)*256-biasQ+8*lane) }
 	for quad := range 8 {
 		e.mov64(rax, source(4*quad))
@@ -128,7 +128,7 @@ func (e *emitter) copyAll(in *Inst) {
 	}
 	e.place(done)
 	e.cold = append(e.cold, func() {
-		e.place(apart)
+		e.place(scattered)
 		for lane := range 32 {
 			e.mov64(rax, source(lane))
 			e.vw(vmovups, w128, 0, 0, indexed(rax, rBase, 0, 0), nil)
@@ -245,17 +245,17 @@ func (e *emitter) arrive(from int) {
 	e.alu32i(aluCmp, rcx, -1)
 	e.jcc(ccNE, some)
 	if e.wide {
-		apart := e.newLabel()
+		scattered := e.newLabel()
 		e.v(vmovups, 16, 0, at(from, l.Offsets))
 		e.v(vmovups, 17, 0, at(from, l.Offsets+64))
-		e.quads(false, copyBytes, apart)
+		e.quads(false, copyBytes, scattered)
 		for quad := range 8 {
 			e.mov32(rax, at(from, l.Offsets+16*quad))
 			e.v(vmovups, 0, 0, at(from, l.Blocks+64*quad))
 			e.v(vstoreups, 0, 0, indexed(rShared, rax, 0, 0))
 		}
 		e.jmp(done)
-		e.place(apart)
+		e.place(scattered)
 	}
 	for lane := range 32 {
 		e.mov32(rax, at(from, l.Offsets+4*lane))

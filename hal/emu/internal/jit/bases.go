@@ -23,7 +23,7 @@ type base struct {
 	likely    ptx.Row32 // an example of the addresses
 }
 
-// limit is how many bytes must lie behind the lowest access of a base.
+// limit is how many bytes must follow the lowest access of a base.
 func (b *base) limit() int { return b.size + int(b.high-b.low) }
 
 // mostBases bounds the bases of a run: their offsets are in scratch memory.
@@ -130,12 +130,12 @@ func (e *emitter) begin() {
 		e.checkBases(bases, false, e.bail())
 		return
 	}
-	apart, done, bail, own := e.newLabel(), e.newLabel(), e.bail(), e.run
-	e.checkBases(bases, false, apart)
+	partial, done, bail, own := e.newLabel(), e.newLabel(), e.bail(), e.run
+	e.checkBases(bases, false, partial)
 	e.place(done)
 	e.cold = append(e.cold, func() {
 		e.run = own
-		e.place(apart)
+		e.place(partial)
 		e.checkBases(bases, true, bail)
 		e.jmp(done)
 	})
@@ -180,7 +180,7 @@ func (e *emitter) checkBases(bases []base, running bool, fail label) {
 	}
 }
 
-// A way is how the lanes of a base load, as it is found when a run begins. It is kept behind the offsets.
+// A way is how the lanes of a base load, as determined when a run begins. It is stored after the offsets.
 type way struct {
 	group  int  // lanes that load together; 0: each by itself
 	spread bool // they load neighbours; else the same

@@ -41,7 +41,7 @@ type Code struct {
 	once   sync.Once
 	err    error
 
-	// Left counts by opcode the instructions without a native form, apart from those that are always the interpreter's.
+	// Left counts by opcode the instructions without a native form, except those that are always the interpreter's.
 	Left map[string]int
 }
 

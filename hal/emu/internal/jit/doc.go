@@ -18,7 +18,7 @@
 //	Code     a kernel's code; Run enters it, or Step
 //	Context  a warp's state as native code sees it
 //	asm      the assembler: a table of vector instructions in VEX (AVX2) and EVEX (AVX-512) form
-//	emitter  instruction by instruction into code; native holds the forms by opcode, memory's apart
+//	emitter  instruction by instruction into code; native holds the forms by opcode, except for memory
 //	likely   examples of addresses, by which code is arranged
 //	base     an address that loads of a run begin from, and the way in which lanes load there
 //	run      instructions that are emitted a vector of lanes at a time, and what registers hold of rows in them

@@ -45,7 +45,7 @@ type emitter struct {
 	siteOf []int32
 	pcs    []label // native code of each instruction
 	exits  map[[2]int]label
-	cold   []func() // emit what is rarely executed, behind the rest
+	cold   []func() // emit what is rarely executed, after the rest
 	pc     int
 	m      bool // the instruction being emitted writes under the mask in rEM
 	vNaN   int  // the register that holds f32's NaN

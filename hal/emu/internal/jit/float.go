@@ -207,8 +207,8 @@ func pack(narrow func(e *emitter, v int)) translator {
 	})
 }
 
-// inDouble widens the operand to double precision, computes there on several vectors in place, and rounds once. The vectors
-// are multiples of 4; the three registers behind each are free.
+// inDouble converts the operand to double precision, computes there on several vectors in place, and rounds once. The
+// vectors are in registers that are multiples of 4; the three registers after each are free.
 func inDouble(f func(e *emitter, xs []int)) translator {
 	return whole(func(e *emitter, in *Inst) {
 		e.masks()

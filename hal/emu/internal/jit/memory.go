@@ -165,7 +165,7 @@ func (e *emitter) global(in *Inst) {
 		e.locateAll(in.A, size)
 		first := at(rQ, int(in.A)*256-biasQ)
 		if len(in.Vec) == 1 {
-			apart, done := e.newLabel(), e.newLabel()
+			scattered, done := e.newLabel(), e.newLabel()
 			// Neighbouring lanes usually access neighbouring words.
 			e.v(vbroadcastq, 20, 0, 16)
 			for c := range 4 {
@@ -174,7 +174,7 @@ func (e *emitter) global(in *Inst) {
 			}
 			e.join(4)
 			e.alu32i(aluCmp, rax, -1)
-			e.jcc(ccNE, apart)
+			e.jcc(ccNE, scattered)
 			e.mov64(rax, first)
 			for c := range 2 {
 				if load {
@@ -189,7 +189,7 @@ func (e *emitter) global(in *Inst) {
 			pc := e.pc
 			e.cold = append(e.cold, func() {
 				e.pc, e.m = pc, false
-				e.place(apart)
+				e.place(scattered)
 				if load {
 					for c := range 4 {
 						e.v(vmovups, 0, 0, e.q(in.A, c))
@@ -310,7 +310,7 @@ func (e *emitter) sharedOffsets(row int32, imm int64, size int, fail label) {
 	e.checkShared(2, 3, size, size, fail)
 }
 
-// checkShared branches unless limit bytes of shared memory lie behind the greatest offset of each lane, and offsets, of
+// checkShared branches unless limit bytes of shared memory follow the greatest offset of each lane, and offsets, of
 // which another register has all bits, are aligned to size.
 func (e *emitter) checkShared(greatest, bits, limit, size int, fail label) {
 	e.sharedLimit(limit, fail)
@@ -357,7 +357,7 @@ func (e *emitter) shared(in *Inst) {
 		if load {
 			// Eight neighbouring lanes usually read neighbouring words.
 			const first, from, group = 20, 21, 8
-			apart, done := e.newLabel(), e.newLabel()
+			scattered, done := e.newLabel(), e.newLabel()
 			e.v(vmovups, first, 0, e.vector32(func(i int) uint32 { return uint32(i / group * group) }))
 			for c := range 2 {
 				e.v(vpsubd, from, 16+c, e.vector32(func(i int) uint32 { return uint32(i % group * 4) }))
@@ -366,7 +366,7 @@ func (e *emitter) shared(in *Inst) {
 			}
 			e.join(2)
 			e.alu32i(aluCmp, rax, -1)
-			e.jcc(ccNE, apart)
+			e.jcc(ccNE, scattered)
 			for c := range 2 {
 				e.mov32(rax, s.plus(64*c))
 				e.vw(vmovups, w256, 2+c, 0, indexed(rShared, rax, 0, 0), nil)
@@ -375,7 +375,7 @@ func (e *emitter) shared(in *Inst) {
 			}
 			e.place(done)
 			e.cold = append(e.cold, func() {
-				e.place(apart)
+				e.place(scattered)
 				for c := range 2 {
 					e.kones(1)
 					e.gather(vgatherdd, w512, 2+c, rShared, 16+c, 1, 0)

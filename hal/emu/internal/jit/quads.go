@@ -5,12 +5,12 @@ package jit
 // Loads and stores of two or four words a lane, with AVX-512. Four neighbouring lanes usually access neighbouring
 // memory: then they are one access of 32 or 64 bytes. Where all quads do that, it is decided when the instruction runs.
 
-// quads branches to apart unless the lanes of every quad access neighbouring memory of size bytes each. Offsets are in
-// registers 16 and 17, or, of 64 bits, in 16 to 19. Registers 2 and 3 are clobbered.
-func (e *emitter) quads(wide bool, size int, apart label) {
+// quads branches to scattered unless the lanes of every quad access neighbouring memory of size bytes each. Offsets
+// are in registers 16 and 17, or, of 64 bits, in 16 to 19. Registers 2 and 3 are clobbered.
+func (e *emitter) quads(wide bool, size int, scattered label) {
 	const from, first = 2, 3
 	if !wide {
-		e.groups(4, size, apart)
+		e.groups(4, size, scattered)
 		return
 	}
 	lane := e.vector64(func(i int) uint64 { return uint64(i % 4 * size) })
@@ -20,14 +20,14 @@ func (e *emitter) quads(wide bool, size int, apart label) {
 		e.compare(vpcmpuq, 1+c%2, first, from, 4)
 		if c%2 == 1 {
 			e.kortestb(1, 2)
-			e.jcc(ccNE, apart)
+			e.jcc(ccNE, scattered)
 		}
 	}
 }
 
-// groups branches to apart unless the lanes of every group of four or eight access memory size bytes further each, of
-// 32-bit offsets in registers 16 and 17. Registers 2 and 3 are clobbered.
-func (e *emitter) groups(lanes, size int, apart label) {
+// groups branches to scattered unless the lanes of every group of four or eight access memory with a stride of size
+// bytes, by 32-bit offsets in registers 16 and 17. Registers 2 and 3 are clobbered.
+func (e *emitter) groups(lanes, size int, scattered label) {
 	const from, first = 2, 3
 	lane := e.vector32(func(i int) uint32 { return uint32(i % lanes * size) })
 	for c := range 2 {
@@ -46,14 +46,14 @@ func (e *emitter) groups(lanes, size int, apart label) {
 		e.compare(vpcmpud, 1+c, first, from, 4)
 	}
 	e.kortest(1, 2)
-	e.jcc(ccNE, apart)
+	e.jcc(ccNE, scattered)
 }
 
 // inQuads loads or stores two or four words a lane: by quads, or otherwise in rarely executed code.
 func (e *emitter) inQuads(in *Inst, load, wide bool, base int, address func(r, l int)) {
-	apart, done := e.newLabel(), e.newLabel()
+	scattered, done := e.newLabel(), e.newLabel()
 	size := in.Size * len(in.Vec)
-	e.quads(wide, size, apart)
+	e.quads(wide, size, scattered)
 	if load {
 		e.toRows(in, byQuads, base, address)
 	} else {
@@ -61,7 +61,7 @@ func (e *emitter) inQuads(in *Inst, load, wide bool, base int, address func(r, l
 	}
 	e.place(done)
 	e.cold = append(e.cold, func() {
-		e.place(apart)
+		e.place(scattered)
 		if load && size == 16 { // or all lanes of a quad access the same
 			each := e.newLabel()
 			e.quads(wide, 0, each)

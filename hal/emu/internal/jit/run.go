@@ -29,7 +29,7 @@ const longest = 512
 
 // The registers that hold rows: from simpleHeld on in runs of simple forms alone, otherwise from firstHeld on, as the
 // others compute in those below.
-const simpleHeld, besideLoads, firstHeld, lastHeld = 2, 8, 14, 30
+const simpleHeld, withLoads, firstHeld, lastHeld = 2, 8, 14, 30
 
 // run is the state of a run's emission.
 type run struct {
@@ -104,7 +104,7 @@ func (e *emitter) emitRun(n int) {
 		if f, ok := lanewiseForm(&x.insts[i]); !ok && x.insts[i].Def.Does == ptx.Compute {
 			continue // a comparison
 		} else if !ok {
-			x.first = max(x.first, besideLoads)
+			x.first = max(x.first, withLoads)
 		} else if !f.simple {
 			x.first = firstHeld
 		}

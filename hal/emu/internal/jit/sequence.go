@@ -8,7 +8,7 @@ import "slices"
 // mma of 16-bit elements is emitted so that what an operand is widened to is kept in scratch memory for the next
 // ones, with AVX-512.
 
-// Scratch memory of a sequence, behind that of a single mma: A, each of its elements in four neighbouring lanes, and
+// Scratch memory of a sequence, after that of a single mma: A, each of its elements in four neighbouring lanes, and
 // the B that it has met.
 const (
 	sequenceA      = scratchBytes
