@@ -48,7 +48,7 @@ func (m *Model) externalData(t *onnxpb.TensorProto, want int) ([]byte, error) {
 		e := m.fileError("tensor %q: external data %q: %w", t.GetName(), location, err)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			e = e.WithRemedy("put the file beside the model")
+			e = e.WithRemedy("put the file next to the model")
 		case errors.Is(err, errLFS):
 			e = e.WithRemedy("run git lfs pull in its repository")
 		case errors.Is(err, memory.ErrBudget):

@@ -15,7 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
-// far is a tensor of n bytes at the start of a file beside the model.
+// far is a tensor of n bytes at the start of a file next to the model.
 func far(file string, n int64) *onnxpb.TensorProto {
 	t := external("location", file)
 	t.Dims = []int64{n}

@@ -46,8 +46,8 @@ func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 	return g, err
 }
 
-// ImportBatch is Import, and returns the graph for one sample too where the batch is made of it (ir.Graph.Batch): then samples are
-// computed apart. Sample is nil where the file itself says what becomes of a batch, which may mix its samples.
+// ImportBatch is Import, and also returns the graph for one sample if the batch is made from it (ir.Graph.Batch):
+// samples are then computed separately. Sample is nil if the file itself takes a batch, and so may mix its samples.
 func ImportBatch(m *Model, opt ImportOptions) (g, sample *ir.Graph, err error) {
 	if opt.MaxUnroll == 0 {
 		opt.MaxUnroll = 1024

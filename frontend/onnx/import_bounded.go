@@ -59,8 +59,8 @@ func (s *site) padTo(n, axis int, outputs ...int) {
 	}
 }
 
-// firstOf returns the positions of the first n elements of flags, i32 [L] of 0 and 1, that are 1, as i64 [n] with zeros behind
-// them, which of these there are, and the number of all.
+// firstOf returns the positions of the first n ones of flags, i32 [L] of 0 and 1, as i64 [n] padded with zeros; which
+// of these exist; and the number of ones.
 func (s *site) firstOf(flags *ir.Value, n int) (at, there, count *ir.Value) {
 	before := s.add("CumSum", ir.Attrs{"axis": 0, "exclusive": true}, flags)
 	at = s.placed(flags, before, s.iota(ir.Int64, flags.Type.Shape[0], 0, 1), n, "none")

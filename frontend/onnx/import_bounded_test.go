@@ -99,7 +99,7 @@ func TestPaddingStaysBehindWhatIsMeant(t *testing.T) {
 }
 
 func TestPaddingIsNotMixedWithWhatIsMeant(t *testing.T) {
-	const remedy = "; end the model in front of it, and use only as many elements as the count says"
+	const remedy = "; end the model before it, and use only as many elements as the count says"
 	mixes := func(op string) string {
 		return `it mixes the outputs of node "find" with what pads them to 7, by ` + op + ` of dimension 1 of i64[2,7]` + remedy
 	}

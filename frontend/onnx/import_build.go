@@ -202,7 +202,7 @@ func (s *site) pad(v *ir.Value, begin, end []int, value float64) *ir.Value {
 	return s.add("Pad", ir.Attrs{"begin": begin, "end": end, "value": value}, v)
 }
 
-// padEnd adds n elements behind v along an axis.
+// padEnd appends n elements to v along an axis.
 func (s *site) padEnd(v *ir.Value, axis, n int, value float64) *ir.Value {
 	end := make([]int, v.Type.Rank())
 	end[axis] = n

@@ -88,7 +88,7 @@ func TestLoop_DataConditionKeepsStates(t *testing.T) {
 			b.Input("going", ir.Bool)
 			b.Input("state", ir.Float32)
 			b.Input("sum", ir.Float32)
-			b.Node("Gather", []string{"table", "i"}, []string{"row"}) // which fails behind the end of the table
+			b.Node("Gather", []string{"table", "i"}, []string{"row"}) // which fails past the end of the table
 			b.Node("Sub", []string{"state", "one"}, []string{"less"})
 			b.Node("Add", []string{"sum", "row"}, []string{"more"})
 			b.Node("Greater", []string{"less", "one"}, []string{"go_on"})

@@ -16,7 +16,7 @@ func MissingOperators(opset int64, names []string) []string {
 	return missing
 }
 
-// ExtraOperators returns the operators that the import table has at an opset of ai.onnx beside those of names. Refused
+// ExtraOperators returns the operators that the import table has at an opset of ai.onnx in addition to names. Refused
 // ones may have been refused before they existed.
 func ExtraOperators(opset int64, names []string) []string {
 	refused := map[string]bool{}

@@ -136,8 +136,8 @@ func (s *site) embeddingMask(ids, mask *ir.Value) {
 	s.out(1, count)
 }
 
-// fusedMatMul is α·A'·B'. transBatchA moves dimension 0 of A behind the other batch dimensions before transA exchanges the
-// last two.
+// fusedMatMul is α·A'·B'. transBatchA moves dimension 0 of A after the other batch dimensions, before transA
+// exchanges the last two.
 func fusedMatMul(s *site) {
 	operand := func(i int, trans, batch string) (*ir.Value, bool) {
 		v := s.in(i)

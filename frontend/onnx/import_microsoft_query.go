@@ -7,8 +7,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// groupQueryAttention is com.microsoft.GroupQueryAttention: attention over keys and values that it writes into a cache
-// [B,N,P,D], behind those of the past. How many each sample has is data, but not how many there are in all: that
+// groupQueryAttention is com.microsoft.GroupQueryAttention: attention over keys and values that it writes into a
+// cache [B,N,P,D], after the past ones. The length of each sample is data, but the total length must be known: it
 // decides the size of the cache.
 func groupQueryAttention(s *site) {
 	s.refuseCacheFormats()
@@ -21,7 +21,7 @@ func groupQueryAttention(s *site) {
 	case s.in(5).Type.Numel() != b:
 		s.fail("seqlens_k is %v, want a number for each of %d samples", s.in(5).Type, b)
 	case n > 1 && n < total && b > 1:
-		s.refuse("compile it for a batch of 1", "several tokens behind cached ones in a batch of %d are not supported", b)
+		s.refuse("compile it for a batch of 1", "several tokens after cached ones in a batch of %d are not supported", b)
 	}
 	end := s.op("Add", s.cast(s.reshape(s.in(5), b, 1), ir.Int64), s.scalar(ir.Int64, 1)) // [B,1]
 	start := s.fill(ir.Int64, 0, b, 1)                                                    // of a prompt
@@ -120,7 +120,7 @@ func (s *site) fitting(cos, sin *ir.Value, width int) {
 }
 
 // cached is the cache [B,N,P,D], input i, which may be absent, with the new tokens [B,N,S,D] from each sample's start
-// on, and zeros behind them. It is as long as the old one, or as all tokens need.
+// on, padded with zeros. It is as long as the old one, or as all tokens need.
 func (s *site) cached(i int, fresh, start *ir.Value, total int) *ir.Value {
 	shape := fresh.Type.Shape
 	b, n := shape[0], shape[2]

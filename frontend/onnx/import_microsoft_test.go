@@ -85,7 +85,7 @@ func integers(d ir.DType, shape []int, xs ...int64) *ir.Tensor {
 	return ir.FromInts(ir.T(d, shape...), xs)
 }
 
-// One token behind one of a cache for three. Of scores log 3 and 0 the weights are 3/4 and 1/4.
+// One token after one of a cache for three. Of scores log 3 and 0 the weights are 3/4 and 1/4.
 func TestGroupQueryAttention_ByHand(t *testing.T) {
 	cache := []int{1, 1, 3, 2}
 	in := []*ir.Tensor{
@@ -129,7 +129,7 @@ func TestGroupQueryAttention_WhatIsNotSupportedIsRefused(t *testing.T) {
 			append(in[:7:7], nil, nil, nil, nil, nil, nil, nil, numbers([]int{2}, 1, 1)), nil, nil},
 		{"total_sequence_length is computed from data (input 6", in, []int{6}, nil},
 		{"total_sequence_length is 1, but 2 tokens are new", append(in[:6:6], integers(ir.Int32, nil, 1)), nil, nil},
-		{"several tokens behind cached ones in a batch of 2 are not supported; compile it for a batch of 1",
+		{"several tokens after cached ones in a batch of 2 are not supported; compile it for a batch of 1",
 			append(in[:6:6], integers(ir.Int32, nil, 3)), nil, nil},
 		{"past_key and past_value must be there both, or neither",
 			append(in[:3:3], numbers([]int{2, 1, 1, 2}, 0, 0, 0, 0), nil, in[5], in[6]), nil, nil},

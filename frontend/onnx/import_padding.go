@@ -22,7 +22,7 @@ type counts struct {
 	used    map[string]bool       // names of MaxOutput that were found
 }
 
-const unpad = "end the model in front of it, and use only as many elements as the count says"
+const unpad = "end the model before it, and use only as many elements as the count says"
 
 // track marks what of n's outputs is padding, or follows from the number of outputs of another node. folded are the constants
 // that take the place of the outputs, if n is evaluated.

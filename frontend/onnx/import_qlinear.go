@@ -4,7 +4,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// qLinearOperators are what ONNX Runtime's quantiser writes, and its optimiser makes of it, beside operators of ai.onnx.
+// qLinearOperators are the com.microsoft operators that ONNX Runtime's quantiser writes, and that its optimiser
+// produces.
 var qLinearOperators = []operator{
 	{domain: microsoft, name: "QuantizeLinear", since: 1, convert: quantizeLinear},
 	{domain: microsoft, name: "DequantizeLinear", since: 1, convert: dequantizeLinear},

@@ -11,7 +11,7 @@ var refusedOperators = refuse(
 	refusal{"", "optional values are not supported", "export it with the value, or without it", []string{"Optional", "OptionalGetElement", "OptionalHasElement"}},
 	refusal{"ai.onnx.ml", "it yields a dictionary for each row", "export it without, by skl2onnx's options={\"zipmap\": False}", []string{"ZipMap"}},
 	refusal{"ai.onnx.ml", "classical machine learning operators other than trees and linear models are not supported",
-		"end the model in front of them, or express them by tensors", []string{
+		"end the model before them, or express them by tensors", []string{
 			"CastMap", "CategoryMapper", "DictVectorizer", "FeatureVectorizer", "Imputer", "OneHotEncoder", "SVMClassifier", "SVMRegressor"}},
 	refusal{"ai.onnx.preview.training", "training operators are not supported", "export the model for inference", []string{
 		"Adagrad", "Adam", "Gradient", "Momentum"}},

@@ -63,7 +63,7 @@ func (s *site) position(n int) int {
 	return at
 }
 
-// sequenceInsert inserts a tensor in front of a position, at the end without one.
+// sequenceInsert inserts a tensor before a position, or at the end if there is none.
 func sequenceInsert(s *site) {
 	list := s.sequence(0)
 	at := s.knownInt(2, "the position", len(list))
@@ -101,8 +101,8 @@ func concatFromSequence(s *site) {
 	s.out(0, s.concat(axis, list...))
 }
 
-// splitToSequence takes a tensor apart along an axis: into parts of one size, of given sizes, or into single elements,
-// whose dimension goes unless keepdims.
+// splitToSequence splits a tensor along an axis: into parts of one size, of given sizes, or into single elements,
+// whose dimension is dropped unless keepdims.
 func splitToSequence(s *site) {
 	x := s.in(0)
 	axis := s.axisOf(x, 0)

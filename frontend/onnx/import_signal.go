@@ -154,7 +154,7 @@ func (s *site) fourier(x *ir.Value, n int, inverse, onesided bool) *ir.Value {
 	return s.reshape(y, append(append([]int{}, outer...), made, madeParts)...)
 }
 
-// stft transforms windows of the signal [B,N,1 or 2], frame_step apart.
+// stft transforms windows of the signal [B,N,1 or 2], with a step of frame_step.
 func stft(s *site) {
 	x := s.in(0)
 	if x.Type.Rank() == 2 {

@@ -29,7 +29,7 @@ const maxNesting = 192
 
 // Model is a decoded file.
 type Model struct {
-	Path   string             // as given to Load or Decode; external data is looked for beside it
+	Path   string             // as given to Load or Decode; external data is looked up relative to it
 	Proto  *onnxpb.ModelProto // raw_data of its initializers aliases the file's bytes: read only
 	Opsets map[string]int64   // version by domain, as Domain writes it
 

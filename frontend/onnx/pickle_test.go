@@ -191,12 +191,12 @@ func TestOutputSlices(t *testing.T) {
 	}
 }
 
-// sharedModels is the directory of models that may lie beside the repository.
+// sharedModels is the directory of models that may be next to the repository.
 func sharedModels(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join("..", "..", "..", "shared", "models")
 	if _, err := os.Stat(dir); err != nil {
-		t.Skip("no models beside the repository")
+		t.Skip("no models next to the repository")
 	}
 	return dir
 }

@@ -90,7 +90,7 @@ func checkDims(dims []int64) ([]int, error) {
 	return shape, nil
 }
 
-// onlySource reports data in typed fields beside raw or external data.
+// onlySource reports data in typed fields in addition to raw or external data.
 func onlySource(t *onnxpb.TensorProto, raw bool) error {
 	if len(t.FloatData)+len(t.Int32Data)+len(t.Int64Data)+len(t.DoubleData)+len(t.Uint64Data)+len(t.StringData) > 0 ||
 		!raw && len(t.RawData) > 0 {

@@ -44,7 +44,7 @@ func TestTypedAndRawTensors(t *testing.T) {
 		{"i2 typed, four an entry", ir.Int2, []int64{5}, &pb{Int32Data: []int32{0xe4, 3}}, []byte{0xe4, 3}},
 		{"no elements", ir.Float32, []int64{0, 3}, &pb{}, nil},
 		{"no elements, raw", ir.Float32, []int64{0, 3}, &pb{RawData: []byte{}}, nil},
-		{"empty raw beside typed data", ir.Uint8, nil, &pb{RawData: []byte{}, Int32Data: []int32{5}}, []byte{5}},
+		{"empty raw and typed data", ir.Uint8, nil, &pb{RawData: []byte{}, Int32Data: []int32{5}}, []byte{5}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := proto.Clone(c.proto).(*pb)
@@ -74,7 +74,7 @@ func TestTensorRefuses(t *testing.T) {
 		{"data twice", "data in more than one field", f32, nil, &pb{FloatData: []float32{1}, RawData: make([]byte, 4)}},
 		{"negative dimension", "dimension 1 is negative: [2 -1]", f32, []int64{2, -1}, &pb{}},
 		{"overflow", "overflow", f32, []int64{1 << 40, 1 << 40}, &pb{}},
-		{"overflow behind a zero", "overflow", f32, []int64{0, 1 << 62, 1 << 62}, &pb{}},
+		{"overflow after a zero", "overflow", f32, []int64{0, 1 << 62, 1 << 62}, &pb{}},
 		{"int8 out of range", "entry 0 of int32_data is 128, not within -128…127 as i8 needs", i8, nil, &pb{Int32Data: []int32{128}}},
 		{"uint32 out of range", "element 0 is 4294967296, not a u32", u32, nil, &pb{Uint64Data: []uint64{1 << 32}}},
 		{"bool out of range", "not within 0…1", boolean, nil, &pb{Int32Data: []int32{2}}},
@@ -180,7 +180,7 @@ func TestExternalData(t *testing.T) {
 		t          *onnxpb.TensorProto
 	}{
 		{"no location", "external data without a location", external("offset", "3")},
-		{"no such file", `external data "none.bin": no such file or directory; put the file beside the model`, external("location", "none.bin")},
+		{"no such file", `external data "none.bin": no such file or directory; put the file next to the model`, external("location", "none.bin")},
 		{"beyond the end", "bytes 9 to 11 lie outside the file, which has 10", external("location", "w.bin", "offset", "9")},
 		{"far beyond the end", "lie outside the file", external("location", "w.bin", "offset", "9223372036854775807")},
 		{"negative offset", `offset of its external data: "-1" is not a number of bytes`, external("location", "w.bin", "offset", "-1")},

@@ -106,7 +106,7 @@ func TestTopologyOfSharedModels(t *testing.T) {
 	quantised, err := filepath.Glob(filepath.Join(shared, "quantised", "*.onnx"))
 	require.NoError(t, err)
 	if len(files) == 0 {
-		t.Skip("no models beside the repository")
+		t.Skip("no models next to the repository")
 	}
 	for _, f := range append(files, quantised...) {
 		t.Run(filepath.Base(f), func(t *testing.T) {
