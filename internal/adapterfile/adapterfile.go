@@ -176,8 +176,8 @@ func (a *File) Encode() ([]byte, error) {
 	return f.Encode()
 }
 
-// Save writes the adapter's file, whole or not at all. A file called adapter_model.safetensors gets PEFT's
-// adapter_config.json beside it, and is refused where PEFT would read something else.
+// Save writes the adapter's file atomically. For a file called adapter_model.safetensors it also writes PEFT's
+// adapter_config.json to the same directory. It refuses that name where PEFT would read something else.
 func (a *File) Save(path string) error {
 	data, err := a.Encode()
 	if err != nil {
@@ -195,8 +195,9 @@ func (a *File) Save(path string) error {
 	return atomicfile.Write(path, data)
 }
 
-// Read reads an adapter of the model: our file, or PEFT's with its adapter_config.json beside it. An adapter of another base, a
-// tensor that the model has no layer for, one of another shape, and numbers that are not finite are errors.
+// Read reads an adapter of the model: our file, or PEFT's with adapter_config.json in the same directory. It
+// rejects an adapter of another base, a tensor without a matching layer, a wrong shape, and numbers that are not
+// finite.
 func Read(path string, m Model) (*File, error) {
 	f, err := ReadTensors(path)
 	if err != nil {
@@ -298,7 +299,7 @@ func short(base string) string {
 // model's state: MODULE.lora_A.default.weight. Older files have magnitudes with .weight.
 var tensorName = regexp.MustCompile(`^(.+)(\.lora_[AB]|\.lora_magnitude_vector)(\.[^.]+)??(\.weight)?$`)
 
-// Split takes a tensor's name apart.
+// Split parses a tensor's name.
 func Split(name string) (module, suffix string, ok bool) {
 	m := tensorName.FindStringSubmatch(strings.TrimPrefix(name, Prefix))
 	if m == nil || m[2] != suffixM && m[4] == "" {

@@ -182,7 +182,8 @@ func TestRead_PEFTSettingsThatChangeTheLayerAreRefused(t *testing.T) {
 	}
 }
 
-// Tensors that PEFT writes beside adapters of weights, where its settings do not tell of them.
+// TestRead_PEFTTensorsOfOtherKindsAreRefused: PEFT also writes tensors that are not adapter weights, and its
+// settings do not mention them.
 func TestRead_PEFTTensorsOfOtherKindsAreRefused(t *testing.T) {
 	for name, want := range map[string]string{
 		"fc.lora_B.bias":                             "lora_bias gave lora_B a bias",

@@ -141,7 +141,7 @@ func (e entry) check(body int) error {
 	return nil
 }
 
-// covered checks that the tensors lie one behind the other.
+// covered checks that the tensors are contiguous.
 func covered(entries map[string]entry, body int64) error {
 	names := slices.SortedFunc(maps.Keys(entries), func(a, b string) int {
 		x, y := entries[a].Offsets, entries[b].Offsets

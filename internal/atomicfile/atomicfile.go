@@ -1,6 +1,6 @@
-// Package atomicfile writes the files that commands are asked for. A regular file is written whole or not at all: to a temporary file beside
-// the path, which then replaces it. Symbolic links are followed, and what is no regular file, such as a device, a FIFO or standard output, is
-// written in place.
+// Package atomicfile writes the output files of commands. A regular file is written atomically: to a temporary
+// file in the same directory, which then replaces it. Symbolic links are followed. Anything else, such as a
+// device, a FIFO or standard output, is written in place.
 package atomicfile
 
 import (
@@ -29,8 +29,8 @@ type Staged struct {
 	data    []byte
 }
 
-// Stage writes data beside path. The caller commits or discards it. A file that is there keeps its mode, a new one has 0644. It fails if path is
-// a directory or lies in one that does not exist.
+// Stage writes data to a temporary file in path's directory. The caller commits or discards it. An existing file
+// keeps its mode; a new one gets 0644. Stage fails if path is a directory or its directory does not exist.
 func Stage(path string, data []byte) (s *Staged, err error) {
 	defer func() { err = writing(path, err) }()
 	if fd, ok := descriptor(path); ok {

@@ -117,7 +117,7 @@ func TestWrite_ToOpenDescriptors(t *testing.T) {
 		require.Equal(t, want, IsStdout(path), path)
 	}
 
-	// Behind what a shell has appended, not over it.
+	// A file opened by the shell is appended to, not overwritten.
 	log := filepath.Join(t.TempDir(), "log")
 	f, err := os.Create(log)
 	require.NoError(t, err)

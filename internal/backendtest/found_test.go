@@ -15,7 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// found lists the test cases beside the repository that were wrong once, but for those that need an adapter.
+// found lists the test cases next to the repository that were wrong once, except those that need an adapter.
 func found(t *testing.T) (cases []string) {
 	t.Helper()
 	for _, below := range []string{"*", filepath.Join("*", "*")} {

@@ -23,7 +23,8 @@ const (
 	chunk = 256
 )
 
-// Dots sets element (i, j) of c, whose rows are stride apart, to the sum of the first k products of row i of a and row j of b.
+// Dots sets element (i, j) of c to the dot product of the first k elements of row i of a and row j of b. stride is
+// the row stride of c.
 func Dots(c []float64, stride int, a, b Rows, k int) {
 	if !vectors || min(a.Count, b.Count) < 2 || k == 0 {
 		dots(c, stride, a, b, k)

@@ -22,7 +22,7 @@ type Panels struct {
 // noBias are the biases of a panel that has none: no sum that began at 0 is −0, so adding 0 leaves it as it is.
 var noBias [productCols]float32
 
-// Bias adds a number for each of the panels' rows to what products sum up, behind the last product.
+// Bias adds a number to every product of a panel row, after the last multiplication.
 func (b *Panels) Bias(of []float32) {
 	b.bias = make([]float32, (b.rows+productCols-1)/productCols*productCols)
 	copy(b.bias, of[:b.rows])
@@ -79,14 +79,14 @@ func interleave(to, from []float32, stride, k int) {
 	}
 }
 
-// Products sets element (i, j) of c, whose rows are stride apart, to the sum of the products of row i of a and packed row j,
-// in f32: each product is rounded before it is added, in ascending order.
+// Products sets element (i, j) of c to the product of row i of a and packed row j, in f32. Each term is rounded
+// before it is added, in ascending order. stride is the row stride of c.
 func Products(c []float32, stride int, a Rows32, b *Panels) {
 	row := func(i int) []float32 { return a.F[i*a.Stride:][:b.k] }
 	b.products(c, stride, a.Count, func(i int) *float32 { return &row(i)[0] }, nil, row)
 }
 
-// Scattered are rows of f32 whose elements lie apart: element k of row i is F[Starts[i]+Offsets[k]].
+// Scattered are rows of f32 at offsets: element k of row i is F[Starts[i]+Offsets[k]].
 type Scattered struct {
 	F               []float32
 	Starts, Offsets []int32
@@ -109,8 +109,8 @@ func ProductsOf(c []float32, stride int, a Scattered, b *Panels) {
 	})
 }
 
-// products multiplies rows that begin somewhere, with elements one behind the other, or at offsets. Without vector instructions it
-// takes a row as a whole.
+// products multiplies rows that are contiguous, or whose elements are at offsets. Without vector instructions it
+// reads each row as a whole.
 func (b *Panels) products(c []float32, stride, count int, start func(i int) *float32, offsets *int32, row func(i int) []float32) {
 	if b.k == 0 {
 		for i := range count {

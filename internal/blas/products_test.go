@@ -23,7 +23,8 @@ var productEngines = map[string]func(c []float32, stride int, a Rows32, b *Panel
 	}
 }}
 
-// scattered computes products of the same rows with elements in another order, some apart and in front of a row's start.
+// scattered computes products of the same rows, with the elements in another order, at a distance, and some before
+// the row's start.
 func scattered(c []float32, stride int, a Rows32, b *Panels) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	width := 2*b.k + 1

@@ -56,7 +56,7 @@ func requantise2(r *Rounding, x *float32, n int)
 //go:noescape
 func squares(d, s *[sumLanes]float64, x, y *float32, n int)
 
-// columns adds some rows, 1 or more, of eight numbers, stride bytes apart; columnsApart the differences of some.
+// columns sums eight columns over one or more rows; columnDifferences sums differences. stride is in bytes.
 //
 //go:noescape
 func columns(sums *float64, x *float32, rows, stride int)

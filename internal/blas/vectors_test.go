@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAxpyHasTheBitsOfAPlainLoop: of every length, and nothing behind it is written.
+// TestAxpyHasTheBitsOfAPlainLoop for every length, and writes nothing past the end.
 func TestAxpyHasTheBitsOfAPlainLoop(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for n := range 70 {

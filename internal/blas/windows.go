@@ -7,7 +7,7 @@ type Window struct {
 	Height, Width, Channels   int // of the input
 	Rows, Columns             int // of the output
 	KernelHeight, KernelWidth int
-	Stride, Dilation, Pad     [2]int    // vertical, horizontal; Pad in front
+	Stride, Dilation, Pad     [2]int    // vertical, horizontal; Pad is the leading padding
 	Taps, Bias                []float32 // [tap][channel]; Bias may be nil
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// alone measures, on the first calibration input, how each format of a layer's ladder changes the outputs if nothing else is
-// rounded. Weights are rounded to nearest, since this only ranks layers.
+// alone measures, on the first calibration input, how much each candidate format of a layer changes the outputs if
+// nothing else is rounded. Weights are rounded to nearest, since this only ranks layers.
 func (c *Calibration) alone(ctx context.Context, sites []passes.Site, ladders [][]precision.Layer) ([]map[precision.Layer]float64, error) {
 	out, missing := make([]map[precision.Layer]float64, len(sites)), false
 	for i := range sites {

@@ -160,7 +160,7 @@ func layerChoice(s passes.Site, f precision.Layer, candidates []precision.Layer,
 	switch {
 	case kept:
 		l.Why = "--keep"
-	case !slices.Contains(candidates, f), f != candidates[0] && alone == nil: // weights only, where the ladder narrows activations too
+	case !slices.Contains(candidates, f), f != candidates[0] && alone == nil: // weights only, where the first candidate also quantises activations
 		l.Why = "another reader of its activations is not " + candidates[0].Name
 	case f != candidates[0]:
 		l.Why = fmt.Sprintf("%s costs %.2g of the outputs alone", candidates[0].Name, alone[candidates[0]])

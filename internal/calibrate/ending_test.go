@@ -10,8 +10,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestEndingsAreTheTails: what stands behind the anchors of small models' layers, computed on whole arrays, has the bits of its
-// operations in f32, one after another; others are left to their kernels. The first outputs are kept where that is asked for.
+// TestEndingsAreTheTails: what follows the anchors of small models' layers, computed on whole arrays, has the bits
+// of its operations in f32, one after another. Endings that are not supported are left to their kernels. The first
+// outputs are kept on request.
 func TestEndingsAreTheTails(t *testing.T) {
 	rng := rand.New(rand.NewSource(7))
 	seen := map[string]int{}

@@ -11,9 +11,10 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// equalised is a copy of a graph in which the scale of channels has moved from convolutions, up to a Relu behind them, into
-// the weights of the layer that reads them: each channel is divided by (its greatest activation)^alpha · (its greatest
-// weight)^(alpha−1), as SmoothQuant does (Xiao et al., arXiv 2211.10438). It also returns how many values were equalised.
+// equalised is a copy of a graph in which channel scales have moved from convolutions, up to a following Relu,
+// into the weights of the consumer. Each channel is divided by (its greatest activation)^alpha · (its greatest
+// weight)^(alpha−1), as SmoothQuant does (Xiao et al., arXiv 2211.10438). It also returns how many values were
+// equalised.
 func equalised(t *testing.T, from *ir.Graph, in []map[string]*ir.Array, alpha float64) (*ir.Graph, int) {
 	t.Helper()
 	g := from.Clone()

@@ -16,7 +16,7 @@ import (
 const (
 	sigmas      = 3.0  // standard deviations above the mean that other inputs are expected to stay below
 	usualSpread = 0.4  // the standard deviation of most networks
-	usualWeight = 8.0  // in inputs: how much is made of usualSpread beside those at hand
+	usualWeight = 8.0  // in inputs: the weight of usualSpread relative to the measured ones
 	leastMiss   = 1e-9 // of 1 − cosine; below, inputs differ by roundings
 )
 

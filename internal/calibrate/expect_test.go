@@ -19,7 +19,7 @@ func TestOtherInputsAreExpectedToBeWorse(t *testing.T) {
 		return SetQuality{Name: name, Perturbed: name == "perturbed", Slices: []Quality{q}}
 	}
 	pooled := SetQuality{Name: "held-out", Slices: []Quality{{Name: "y", Cosine: .9, Pooled: true}}}
-	spread := func(square, inputs, n float64) float64 { // of n inputs beside others
+	spread := func(square, inputs, n float64) float64 { // of n inputs, given the others
 		return 3 * math.Sqrt((square+8*.4*.4)/(inputs+8)) * math.Sqrt(1+1/n)
 	}
 	for name, c := range map[string]struct {

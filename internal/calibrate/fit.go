@@ -90,7 +90,7 @@ func (c *Calibration) fit(ctx context.Context, a Assignment, tech Technique) (*F
 	return f, nil
 }
 
-// fitStep fits and runs a region that is cut behind its anchor.
+// fitStep fits and runs a region that is split after its anchor.
 func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech Technique, st *stores, f *Fitted, now *found, exact, hat *lane, accExact []*ir.Tensor) ([][]*ir.Tensor, error) {
 	inputs := c.walk.inputs
 	name := s.node.Outputs[0].Name
@@ -244,7 +244,7 @@ func move(a *ir.Tensor, by []float64, axis int, batched bool) {
 	}
 }
 
-// layout says how an anchor's output lies: members, channels, elements behind the channel.
+// layout gives the layout of an anchor's output: members, channels, and elements per channel.
 func layout(t ir.Type, axis int, batched bool) (members, channels, inner int) {
 	members, inner = 1, 1
 	if batched {

@@ -39,7 +39,8 @@ func (s *images) reach(dim, outputs int) int {
 // pool is the width of a line with its padding.
 func (s *images) pool() int { return s.reach(1, s.columns) }
 
-// patches are those of some lines of the output, of the first group: those of the others begin further behind. The memory is scratch.
+// patches returns the patches of some output lines of the first group; other groups start further on. The memory
+// is scratch.
 func (s *images) patches(image []float32, first, lines int) blas.Scattered {
 	pool, height := s.pool()*s.channels, s.reach(0, lines)
 	out := blas.Scattered{F: scratch(height * pool), Offsets: s.offsets, Starts: make([]int32, 0, lines*s.columns)}

@@ -21,9 +21,10 @@ func MeanInputs(inputs int) (out []int) {
 	return out
 }
 
-// Means measures the mean of every channel of the f32 values between the regions of a graph: of the last dimension, and where
-// readers have members of each member, in the order that pass subtract-mean takes. Values whose means are small beside what varies
-// are left out. Forward calls see, whose first inputs are those of MeanInputs.
+// Means measures the mean of every channel of the f32 values between the regions of a graph. The channels are
+// those of the last dimension, of each member where consumers have members, in the order that subtract-mean takes.
+// It leaves out values whose means are small relative to their variation. Forward calls see; its first inputs are
+// those of MeanInputs.
 func Means(g *ir.Graph, inputs int) (see func(v *ir.Value, on []*ir.Tensor), means map[string][]float64) {
 	batched := map[*ir.Value]bool{}
 	for _, n := range g.Nodes {

@@ -106,7 +106,7 @@ func layerNamed(t testing.TB, name string) precision.Layer {
 	return layers[i]
 }
 
-// forced assigns every layer the first formats of its ladder, as --min-cosine 0 does.
+// forced assigns every layer its first candidate formats, as --min-cosine 0 does.
 func forced(t testing.TB, c *Calibration, name string, blocks bool) Assignment {
 	a := Assignment{}
 	for _, s := range c.Sites() {

@@ -34,7 +34,7 @@ type patches struct {
 	positions int
 	apart     int       // numbers from what a member reads to what the next one does; 0 where all read the same
 	segments  []segment // the groups of SegmentedMatVec; nil: groups are of the same size
-	inPlace   bool      // the rows of a member lie one behind the other
+	inPlace   bool      // the rows of a member are contiguous
 	gather    func(x []float32, member, group, position int, row []float32)
 	pool      *BufferPool // of matrices; nil: they have new memory
 }

@@ -20,7 +20,7 @@ const (
 	fittedDraw   = iota
 	JudgedDraw   // nothing is fitted to it
 	texturedDraw // fitted to as well; its images have texture besides
-	secondDraw   // fitted to beside fittedDraw, where that takes little time; some of its images are flat patches
+	secondDraw   // fitted to in addition to fittedDraw if that is cheap; some of its images are flat patches
 )
 
 // secondWork bounds the multiply-adds of the graph on all calibration inputs up to which a second draw is fitted to.
@@ -130,8 +130,8 @@ func bounds(inputs []map[string]*ir.Array, name string) (lo, hi float64) {
 // which the one policy of testdata/gen/clone does not overflow fp16, as it does at 1,000; no other policy was tried.
 const furthest = 100
 
-// channelReach is the greatest magnitude of each channel of an input, the last dimension: numbers of several units may stand
-// beside each other, and noise of kilometres is nothing that curvatures could have.
+// channelReach is the greatest magnitude of each channel of an input, the last dimension. Channels may have
+// different units: noise measured in kilometres must not be added to curvatures.
 func channelReach(inputs []map[string]*ir.Array, name string) (reach []float64) {
 	for _, in := range inputs {
 		a := in[name]

@@ -67,8 +67,8 @@ func TestPerturbedInputsAreLikeNoneGiven(t *testing.T) {
 	require.Equal(t, 37, from[len(from)-1], "spread over all of the inputs")
 }
 
-// TestPerturbedInputsCount calibrates on them beside those they come from, and holds them out together; on two draws of them
-// where that takes little time, unless weights are coarse.
+// TestPerturbedInputsCount calibrates on perturbed inputs and their originals, and holds both out together. It
+// uses two draws where that is cheap, unless weights are coarse.
 func TestPerturbedInputsCount(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
 	draw := func(k, n int) float64 { return rng.NormFloat64() }
@@ -128,8 +128,8 @@ func TestDrawsAreIndependent(t *testing.T) {
 	require.Zero(t, Same(judged, fitted))
 }
 
-// TestTextureIsForCoarseWeights: texture makes pixels differ more the further apart they are, and only what 4-bit weights are
-// fitted to has it.
+// TestTextureIsForCoarseWeights: with texture, pixels differ more the greater their distance. Only the inputs that
+// 4-bit weights are fitted to have it.
 func TestTextureIsForCoarseWeights(t *testing.T) {
 	require.Equal(t, texturedDraw, drawFor(precision.NVFP4))
 	for _, name := range []string{precision.FP6, precision.FP8, precision.FP16} {
@@ -200,8 +200,8 @@ func TestFlatPatchesStandForWhatIsHeldOut(t *testing.T) {
 	require.Equal(t, []int{0, 1, 2, 3, 0, 1, 2, 3}, from, "no pictures, no patches")
 }
 
-// TestPerturbedChannelsKeepTheirMagnitude to a factor: a row may hold metres beside curvatures, whose noise must not be
-// metres.
+// TestPerturbedChannelsKeepTheirMagnitude to within a factor: a row may hold both metres and curvatures, and
+// curvatures must not get noise of metres.
 func TestPerturbedChannelsKeepTheirMagnitude(t *testing.T) {
 	g := ir.NewGraph("g")
 	g.AddInput("row", ir.T(ir.Float32, 4, 3))

@@ -11,7 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// prices is what a layer costs in each format of its ladder: predicted microseconds, or bytes of weights.
+// prices is the cost of a layer in each of its candidate formats: predicted microseconds, or bytes of weights.
 type prices map[precision.Layer]float64
 
 // why says that a format was not chosen since another, more accurate one, costs no more.
@@ -22,8 +22,9 @@ func (p prices) why(f, chosen precision.Layer, smaller bool) string {
 	return fmt.Sprintf("%s would take %.2f µs, %s %.2f", f.Name, p[f], chosen.Name, p[chosen])
 }
 
-// cheapest drops the formats that cost as much as a more accurate one from every ladder, in place, and returns the ladders as
-// they were and what formats cost. Without a budget it leaves ladders alone below the first format that takes less time.
+// cheapest drops the candidate formats that cost as much as a more accurate one, in place, and returns the
+// original candidates and the costs. Without a budget it keeps all candidates below the first format that takes
+// less time.
 func (c *Calibration) cheapest(ctx context.Context, trial Trial, opt Options, sites []passes.Site, ladders [][]precision.Layer) (full [][]precision.Layer, costs []prices, err error) {
 	full = slices.Clone(ladders)
 	parts := ladders
@@ -42,8 +43,8 @@ func (c *Calibration) cheapest(ctx context.Context, trial Trial, opt Options, si
 	return full, costs, nil
 }
 
-// prices are those of every site. Times are those of programs in which every layer has the same place of its ladder; where no
-// ladder has two places there is nothing to compare.
+// prices are those of every site. Times are predicted for programs in which every layer uses the candidate of the
+// same index. If no layer has two candidates, there is nothing to compare.
 func (c *Calibration) prices(ctx context.Context, trial Trial, smaller bool, sites []passes.Site, ladders [][]precision.Layer) ([]prices, error) {
 	out := make([]prices, len(sites))
 	places := 0

@@ -74,7 +74,7 @@ func (c *Calibration) refit(ctx context.Context, a Assignment, tech Technique) (
 	return f, nil
 }
 
-// refitStep fits and runs a region that is cut behind its anchor.
+// refitStep fits and runs a region that is split after its anchor.
 func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech Technique, f *Fitted, in [][]*ir.Tensor) ([][]*ir.Tensor, error) {
 	name := s.node.Outputs[0].Name
 	format, layer := st.formats.of(name), f.Plan.Layers[name]

@@ -23,11 +23,11 @@ type layerKey struct {
 	format precision.Layer
 }
 
-// found is what one fit has found. A candidate of a search is made of findings without a walk through the graph, and
-// measured as a program all the same. A layer's weights and means make up for the errors of those in front of it as
-// they were in the fit; those that are quantised do little harm where these errors are gone: 1 − cosine of candidates
-// is 0.6 to 2.4 times that of a fit of their own (2026-11-22). Means of layers that went back to 16 bits are left
-// out: they made it 10 times as much in driver monitoring in nvfp4.
+// found is what one fit has found. The search assembles candidates from findings without walking the graph again,
+// and measures each as a program. Weights and means compensate for errors of the preceding layers as they were in
+// the fit. Quantised layers do little harm where those errors are gone: 1 − cosine of candidates is 0.6 to 2.4
+// times that of a fit of their own (2026-11-22). Means of layers that went back to 16 bits are left out: they made
+// it 10 times as large in driver monitoring in nvfp4.
 type found struct {
 	formats Assignment
 	layers  map[string]finding // by site

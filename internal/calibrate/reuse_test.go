@@ -76,7 +76,7 @@ func TestFindingsMakeTheSamePlan(t *testing.T) {
 // the rounding of means.
 func TestAFitAgainIsAFit(t *testing.T) {
 	for _, name := range []string{"fp8", "nvfp4"} {
-		g, in := made(t, "policy", name, leastTrials-1) // none of them is held out: what is tried on those knows of errors in front
+		g, in := made(t, "policy", name, leastTrials-1) // none is held out: candidates that are tried on them depend on errors of preceding layers
 		p, err := precision.Lookup(name)
 		require.NoError(t, err)
 		fits := func(t *testing.T, tech Technique) (first, again *Fitted) {

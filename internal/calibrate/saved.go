@@ -267,7 +267,7 @@ func (c *Calibration) Use(s *Saved) error {
 // names are what a file refers to by name.
 type names struct {
 	sites    map[string]*passes.Site
-	anchors  map[string]*step // that are cut behind their anchor, sites or not
+	anchors  map[string]*step // steps that are split after their anchor, sites or not
 	values   map[string]*ir.Value
 	formats  map[string]precision.Layer   // of the precision, and Half
 	operands map[string]precision.Operand // narrow activations

@@ -21,7 +21,7 @@ const blockWidth = 64
 // relative L2 rises to 0.050 (2026-11-21).
 const blockChannels = 64
 
-// candidates lists the formats of a layer from the narrowest to Half, each more accurate than those in front of it.
+// candidates lists the formats of a layer from the narrowest to Half, in order of increasing accuracy.
 func (c *Calibration) candidates(opt Options, s *passes.Site) []precision.Layer {
 	p, err := precision.Lookup(opt.Precision)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Calibration) candidates(opt Options, s *passes.Site) []precision.Layer 
 	})
 }
 
-// worthwhile drops the formats of a ladder that cost as much as a more accurate one.
+// worthwhile drops the candidates that cost as much as a more accurate one.
 func worthwhile(candidates []precision.Layer, p prices) []precision.Layer {
 	var out []precision.Layer
 	for i, f := range candidates {
@@ -54,8 +54,8 @@ func worthwhile(candidates []precision.Layer, p prices) []precision.Layer {
 	return out
 }
 
-// undecided is the part of a ladder that prices decide on where every layer is to be quantised: activations in blocks, or weights
-// alone.
+// undecided is the part of the candidates that costs decide where every layer must be quantised: activations in
+// blocks, or weights only.
 func undecided(candidates []precision.Layer) []precision.Layer {
 	if candidates[0].Activations.Blocks {
 		return candidates[:2]
@@ -63,7 +63,7 @@ func undecided(candidates []precision.Layer) []precision.Layer {
 	return candidates[:1]
 }
 
-// demotion takes a layer one step down its ladder.
+// demotion moves a layer to its next cheaper candidate.
 type demotion struct {
 	layer int
 	to    precision.Layer
@@ -79,7 +79,7 @@ func demotions(ladders [][]precision.Layer, alone []map[precision.Layer]float64,
 			from, to := ladders[i][k-1], ladders[i][k]
 			saved := float64(alone[i][from]*alone[i][from]) - float64(alone[i][to]*alone[i][to])
 			cost := max(prices[i][to]-prices[i][from], 1e-3)
-			limit = min(limit, saved/cost) // a ladder is taken step by step
+			limit = min(limit, saved/cost) // formats change one step at a time
 			out = append(out, demotion{i, to, limit})
 		}
 	}

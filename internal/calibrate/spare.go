@@ -16,11 +16,11 @@ import (
 // weights are left (2026-11-24). Small policy does not gain.
 const spareBytes = 0.3
 
-// spare makes e4m3 weights with 16-bit activations, in place, the narrowest format of some layers where 4-bit ones
-// are forced. Layers that multiply one vector an input come first: their weights are fitted to no more vectors than
-// that, and few layers behind them make up for their errors. Then come layers of few weights, the fewest bytes first:
-// each adds as much error as one of many. All are as fast by prediction, since their time is not that of reading
-// weights: 0.1 to 0.4 µs of 2 to 3.6 faster. It says why, by site.
+// spare makes e4m3 weights with 16-bit activations the narrowest candidate of some layers where 4-bit ones are
+// forced, in place. Layers that multiply one vector an input come first: their weights are fitted to only that
+// many vectors, and few later layers compensate for their errors. Then come the layers with the fewest bytes of
+// weights: each adds as much error as a layer with many. Predicted times differ little, by 0.1 to 0.4 µs of 2 to
+// 3.6, since reading weights does not bound these layers. It returns the reasons by site.
 func (c *Calibration) spare(ctx context.Context, trial Trial, sites []passes.Site, ladders [][]precision.Layer) ([]string, error) {
 	why := make([]string, len(sites))
 	narrow, wide := Assignment{}, Assignment{}

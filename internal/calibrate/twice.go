@@ -17,14 +17,14 @@ const (
 	dearerAll   = 0.01
 )
 
-// twice leaves every ladder, in place, either the format whose activations are one number or the one whose
-// activations are two: two where that is predicted to cost little, the cheapest layers first. The layer's kernel
-// multiplies twice as often, and the region that computes its activations stores them in 16 bits where it would store
-// 8. Rounding activations is what most of fp8's error comes from, and no layer has more than 11 % of it: with two
-// terms driver monitoring's relative L2 on pictures falls from 0.0272 to 0.0202, with 16-bit activations to 0.0175 (3
-// fits, 2026-11-22). Without formats of two terms no program of vision in fp8 within 0.999 is faster than fp16's
-// 224.8 µs, with them one takes 199.8 (predicted, 2026-11-29). Findings of before decide as they did, though they may
-// be of another target: a layer in the other format would have to be fitted anew.
+// twice leaves every layer, in place, either the candidate whose activations are one number or the one whose
+// activations are two. It chooses two where that is predicted to cost little, cheapest layers first. The kernel
+// multiplies twice as often, and the producer stores its activations in 16 bits instead of 8. Most of fp8's error
+// comes from rounding activations, and no layer has more than 11 % of it. With two terms, driver monitoring's
+// relative L2 on pictures falls from 0.0272 to 0.0202, with 16-bit activations to 0.0175 (3 fits, 2026-11-22).
+// Without two-term formats no program of vision in fp8 within 0.999 is faster than fp16's 224.8 µs; with them one
+// takes 199.8 (predicted, 2026-11-29). Cached findings keep their decisions, even from another target, since a
+// layer in the other format would need a new fit.
 func (c *Calibration) twice(ctx context.Context, trial Trial, sites []passes.Site, ladders [][]precision.Layer) error {
 	one, two := Assignment{}, Assignment{}
 	at := make([]int, len(sites)) // of the format in two terms; -1: there is none

@@ -70,6 +70,7 @@ func TestTwoTermsWhereTheyCostLittle(t *testing.T) {
 			got = append(got, sites[i].Node.Name)
 		}
 	}
-	// Behind up, whose price is that of two terms for its own activations, down is dear; so is embed behind the others.
+	// down is expensive after up, since its price includes two terms for up's activations. So is embed after the
+	// others.
 	require.Equal(t, []string{"/blocks/blocks.0/qkv/MatMul", "/blocks/blocks.1/qkv/MatMul", "/blocks/blocks.2/qkv/MatMul", "/blocks/blocks.2/proj/MatMul"}, got)
 }

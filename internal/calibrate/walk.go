@@ -9,7 +9,7 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// step is one region, cut behind its anchor so that weights can be fitted to what the anchor yields.
+// step is one region, split after its anchor so that weights can be fitted to the anchor's outputs.
 type step struct {
 	node     *ir.Node
 	site     *passes.Site // nil: no weights to quantise
@@ -201,8 +201,8 @@ func evaluate(ctx context.Context, e Evaluator, s *step, anchorIn, in [][]*ir.Te
 	return s.finish(ctx, e, in, anchors, 0, pool)
 }
 
-// finish is what a step that is cut behind its anchor makes of the anchor's outputs; these themselves, if nothing is behind
-// it. Their memory may become that of the outputs, or be free, but for the first ones that are to be kept.
+// finish computes a step's outputs from its anchor's outputs, or returns those if nothing follows the anchor. It
+// may reuse or free their memory, except for the first keep of them.
 func (s *step) finish(ctx context.Context, e Evaluator, in [][]*ir.Tensor, anchors []*ir.Tensor, keep int, pool *BufferPool) (outs [][]*ir.Tensor, err error) {
 	if s.ending != nil {
 		outs = make([][]*ir.Tensor, len(anchors))
@@ -353,8 +353,8 @@ func newExactRun(w *walk, several bool) *exactRun {
 	return m
 }
 
-// exactStep evaluates step i of the exact graph on the first inputs, and yields its outputs by input. If it is cut behind its anchor, and with
-// is not nil, that sees the anchor's outputs, which it must not keep.
+// exactStep evaluates step i of the exact graph on the first inputs, and returns its outputs by input. If the step
+// is split after its anchor and with is not nil, with sees the anchor's outputs, which it must not retain.
 func (c *Calibration) exactStep(ctx context.Context, i, inputs int, l *lane, with func(acc []*ir.Tensor) error) ([][]*ir.Tensor, error) {
 	s, known := c.walk.steps[i], c.memory.outs[i]
 	outs, from := slices.Clone(known[:min(len(known), inputs)]), min(len(known), inputs)

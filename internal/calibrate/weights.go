@@ -7,8 +7,9 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// Weights rounds the weights of sites as they are to be stored, those without a format excepted: one layer after the other, behind those that
-// are rounded already. What goes from layer to layer has 16 bits. It yields them by the name of the site.
+// Weights rounds the weights of all sites with a format to their stored form, in order: each layer sees the errors
+// of those that are already rounded. Values between layers have 16 bits. It returns the weights by the site's
+// name.
 func (c *Calibration) Weights(ctx context.Context, storage func(s *passes.Site) precision.Operand, tech Technique) (map[string]passes.Layer, error) {
 	a := Assignment{}
 	for _, s := range c.Sites() {

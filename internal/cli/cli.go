@@ -207,8 +207,9 @@ func (p *panicked) report(name string, args []string) error {
 	return fmt.Errorf("this is a bug in %s (%v): please report it with %s, and the model if you can", name, p.value, f.Name())
 }
 
-// Following removes a flag that accepts any number of values, and the values that follow it, from the arguments. They end at
-// the next flag, or behind the first at one that does not belong to them. A flag without a value stays, to be complained about.
+// Following removes a flag that accepts any number of values, and the values that follow it, from the arguments.
+// They end at the next flag, or after the first value at an argument that does not belong to them. A flag without
+// a value stays, so that parsing reports it.
 func Following(args []string, flag string, belongs func(arg string) bool) (rest, values []string) {
 	value := func(i int) bool { return i < len(args) && args[i] != "" && args[i][0] != '-' }
 	for i := 0; i < len(args); i++ {

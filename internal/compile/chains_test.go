@@ -84,8 +84,8 @@ func TestWindowsStayApartOnRequest(t *testing.T) {
 	}
 }
 
-// TestContractionsMultiplyWhatTheyCompute: the policy's products behind normalisations are one launch with them, but for those of a name
-// that is to stay apart.
+// TestContractionsMultiplyWhatTheyCompute: the policy's products are fused with the normalisations that they
+// follow, except those named as unfused.
 func TestContractionsMultiplyWhatTheyCompute(t *testing.T) {
 	compiled := func(apart ...string) (*Result, int) {
 		r, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Unfused: apart})
@@ -190,5 +190,5 @@ func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
 	}
 }
 
-// multiplies reports whether a chain is a contraction behind what it multiplies.
+// multiplies reports whether a fused region is a contraction that multiplies what its first part computes.
 func multiplies(n *ir.Node) bool { return n.LastPart().IsFamily(ir.FamilyContraction) }

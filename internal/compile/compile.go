@@ -39,13 +39,14 @@ type Options struct {
 	Cubin     bool             // keep what Assembler makes in the program
 	GraphOnly bool             // end with the graph of the first target, where nothing is calibrated or measured: Passes may then lack those that kernels need
 
-	// Sample is the graph for one sample, of which Import.Batch are computed apart; nil: the graph does not say so. Compile finds it itself.
+	// Sample is the graph of one sample, of which Import.Batch are computed independently; nil if the graph does
+	// not say. Compile finds it itself.
 	Sample *ir.Graph
 
 	// Memory bounds the bytes of the arena of Entries, by computing values again; 0: not.
 	Memory int
 
-	// Skip becomes the entry runtime.SkipEntry, beside the graph's own; nil: there is none.
+	// Skip becomes the additional entry runtime.SkipEntry; nil: there is none.
 	Skip *ir.Graph
 
 	// F32Inputs and F32Outputs make inputs and outputs f32 where the file has f16 or bf16, which they keep otherwise.

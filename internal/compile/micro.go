@@ -22,7 +22,7 @@ type batching struct{ size, prefix int }
 
 // micro is how the launch list for a target computes a batch.
 type micro struct {
-	graph   *ir.Graph // of the samples that it computes at a time, in front of all passes
+	graph   *ir.Graph // of the samples that it computes at a time, before all passes
 	repeats int       // how often it runs
 	prefix  *prefixed // what computes the first layers of fewer samples; nil: none
 }
@@ -42,7 +42,7 @@ func (r *Result) micro(ctx context.Context, t *target.Target, names []string) (*
 	return &micro{g, batch / size, prefix}, err
 }
 
-// entry is the entry of a program; g is the graph behind all passes.
+// entry is the entry of a program; g is the graph after all passes.
 func (m *micro) entry(g *ir.Graph) (e codegen.Entry, err error) {
 	e = entries(g)[0]
 	if m.prefix != nil {
@@ -52,13 +52,13 @@ func (m *micro) entry(g *ir.Graph) (e codegen.Entry, err error) {
 	return e, err
 }
 
-// cuttable reports whether the batch may run in micro-batches: its samples are computed apart, and nothing is chosen or traced on the
-// graph of the whole batch.
+// cuttable reports whether the batch may run in micro-batches: its samples are independent, and nothing is chosen
+// or traced on the graph of the whole batch.
 func (opt *Options) cuttable() bool {
 	return opt.Sample != nil && !opt.GraphOnly && !precision.Calibrates(opt.Precision) && !opt.Trace
 }
 
-// fastest is the size of the micro-batches that take the least time by estimate, and what runs in front of them.
+// fastest is the size of micro-batches with the lowest predicted time, and the batch prefix that runs before them.
 func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) (size int, prefix *prefixed, err error) {
 	batch, asked := r.opt.Import.Batch, r.opt.batching
 	if asked.size != 0 && asked.prefix == 0 {
@@ -97,10 +97,10 @@ func (r *Result) fastest(ctx context.Context, t *target.Target, names []string) 
 // trial is a plan of the launches for so many samples.
 type trial struct {
 	size  int
-	graph *ir.Graph // behind all passes
+	graph *ir.Graph // after all passes
 	cuts  []cutPoint
-	us    float64   // behind others of the same
-	upTo  []float64 // of the launches of each node and of those in front of it, one by one
+	us    float64   // after other runs of the same
+	upTo  []float64 // up to and including the launches of each node
 }
 
 // try plans a micro-batch of so many samples.
@@ -130,7 +130,7 @@ func launchTimes(e codegen.Entry, t *target.Target, families codegen.Families) (
 	us, times := profile.Planned(&out.Variant, &out.Variant.Entries[0], out.Works[0], t)
 	upTo = make([]float64, len(e.Graph.Nodes))
 	at := 0
-	for i, n := range out.Regions[0] { // those of parts count as the node in front of them
+	for i, n := range out.Regions[0] { // a region that is no node counts as the node before it
 		if k := slices.Index(e.Graph.Nodes[at:], n); k >= 0 {
 			at += k
 		}

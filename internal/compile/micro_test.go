@@ -183,8 +183,8 @@ func TestTheEstimateFindsMicroBatches(t *testing.T) {
 	}
 }
 
-// TestTimesOfBatches prints docs/measurements/batches.csv for the models that SPARK_BATCHES names: of the directory
-// beside the repository.
+// TestTimesOfBatches prints docs/measurements/batches.csv for the models that SPARK_BATCHES names, in the
+// directory next to the repository.
 func TestTimesOfBatches(t *testing.T) {
 	list := os.Getenv("SPARK_BATCHES")
 	if list == "" {

@@ -382,8 +382,9 @@ func (f full) check(t *testing.T, dir, precision string) {
 	t.Logf("%s,%s,%d,%.2g,%.2g,%s,%d,%d,%d", f.model, precision, f.golden, apart, far, ofGraph, len(v.Entries[0].Launches), v.ArenaBytes, v.LiveBytes)
 }
 
-// requireWeightsOnce holds what DRAM serves in a run with cold weights, by the model of L2, to little more than weights, inputs and outputs: what is
-// fetched ahead is still there when it is read, and what launches hand on never leaves L2.
+// requireWeightsOnce bounds what DRAM serves in a run with cold weights, by the model of L2, to little more than
+// weights, inputs and outputs: prefetched bytes are still there when they are read, and values between launches
+// never leave L2.
 func requireWeightsOnce(t *testing.T, p *runtime.Program) {
 	t.Helper()
 	prof, err := profile.Run(context.Background(), p, &p.Variants[0], "run", nil)
@@ -398,10 +399,11 @@ func requireWeightsOnce(t *testing.T, p *runtime.Program) {
 	require.Greater(t, float64(prof.Total.Prefetched), 0.6*float64(prof.Total.Constants))
 }
 
-// requireFastContractions holds every kernel with a product of 5 MMAC or more to what a GPU wants: operands are used at least twice a
-// shared-memory load, move 16 bytes at a time and ahead of use, and fill the machine or the schedule says why not. A chain that ends with a
-// product may compute a window in the same loop: then loads are for its sums and for the product's together, of which the product
-// alone may have one for each mma, since blocks are small where windows are most of the work. Chains of windows have no such loop.
+// requireFastContractions checks every kernel with a product of 5 MMAC or more: operands are used at least twice a
+// shared-memory load, move 16 bytes at a time before they are needed, and fill the machine, or the schedule gives
+// the reason. A fused region that ends with a product may compute a window in the same loop. Its loads then serve
+// both, and the product alone may have one for each mma, since blocks are small where windows dominate. Fused
+// windows have no such loop.
 func requireFastContractions(t *testing.T, v *runtime.Variant) {
 	t.Helper()
 	const large = 5_000_000 // MACs

@@ -58,8 +58,9 @@ func TestLowPrecisionIsAsAccurateAsItsGraph(t *testing.T) {
 				fromGraph := .7
 				switch {
 				case in == precision.FP8:
-					// Weights in two terms take away errors that program and graph share, and their sums have more bits than f32, so that
-					// roundings part sooner: 0.74 in dmonitoring, whose graph is twice as near to exact as with one term.
+					// Weights in two terms remove errors that program and graph share, and their sums have more
+					// bits than f32, so roundings diverge earlier: 0.74 in dmonitoring, whose graph is twice as
+					// close to exact as with one term.
 					fromGraph = .9
 				case low:
 					fromGraph = .5

@@ -13,13 +13,14 @@ import (
 
 // cutPoint is a place in a list of regions where one value goes on.
 type cutPoint struct {
-	at    int       // node in front of it
-	value *ir.Value // computed in front of it and read behind it
-	key   string    // what is in front of it
+	at    int       // the last node before the cut
+	value *ir.Value // computed before the cut and read after it
+	key   string    // identifies what precedes the cut
 }
 
-// cutsOf lists where a graph of regions can be cut: in front lie no outputs and nothing that lives from run to run. Graphs of the same model for
-// batches of other sizes have cuts of the same key where the same nodes of the file, in as many operations, yield a value of the same name.
+// cutsOf lists where a graph of regions can be cut: no outputs and no state that persists between runs may precede
+// the cut. Graphs of one model for different batch sizes have cuts with the same key where the same nodes of the
+// file, in as many operations, yield a value of the same name.
 func cutsOf(g *ir.Graph) (cuts []cutPoint) {
 	ends, last := map[*ir.Value]bool{}, map[*ir.Value]int{}
 	for _, v := range g.Outputs {
@@ -94,7 +95,7 @@ func keyOf(v *ir.Value, ops map[string]int, from []ir.Origin) string {
 	return b.String()
 }
 
-// splitPoint is a cut of two graphs: of few samples, whose part in front of it runs in front of the other's part behind it.
+// splitPoint joins the prefix of a graph of few samples to the rest of another graph of the same model.
 type splitPoint struct{ prefix, rest cutPoint }
 
 // splitPoints lists them. The value's axis of samples is as long as there are samples, and nothing else differs.

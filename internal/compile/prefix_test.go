@@ -68,7 +68,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-// TestCutsHaveTheSameKeyInBatchesOfAllSizes, and lie in front of outputs and of what lives from run to run.
+// TestCutsHaveTheSameKeyInBatchesOfAllSizes, and precede outputs and state that persists between runs.
 func TestCutsHaveTheSameKeyInBatchesOfAllSizes(t *testing.T) {
 	of := func(name string, size int) *trial {
 		r, err := compiled(t.Context(), small(t, name), Options{Precision: "fp32", Targets: []string{"sm_121"}, GraphOnly: true, Import: onnx.ImportOptions{Batch: size}})
@@ -119,7 +119,8 @@ func TestAModelWithoutACutHasNoFront(t *testing.T) {
 	require.Equal(t, 4, size)
 }
 
-// TestWhereAGraphCanBeCut: where one value goes on, which is no output, and nothing in front of it reads what is kept.
+// TestWhereAGraphCanBeCut: where a single value crosses the cut, which is no output, and no node before it reads
+// state.
 func TestWhereAGraphCanBeCut(t *testing.T) {
 	graph := func(shape ...int) (*ir.Graph, func(op, name string, in ...*ir.Value) *ir.Value, *ir.Value) {
 		g := kerneltest.NewGraph(t, "g")

@@ -62,7 +62,7 @@ func codedLayers(g *ir.Graph) int {
 	return count
 }
 
-// partsOf are a graph's regions, chains taken apart.
+// partsOf are a graph's regions, with fused regions split into their parts.
 func partsOf(g *ir.Graph) (list []*ir.Node) {
 	for _, n := range g.Nodes {
 		list = append(list, n.Parts()...)
@@ -235,7 +235,7 @@ for i, n in enumerate(names):
     np.save(f'{sys.argv[3]}/{i}.npy', values[n].astype(np.float32))
 `
 
-// layers walks the regions of a compiled file beside the values of a run of that file.
+// layers walks the regions of a compiled file together with the values of a run of that file.
 type layers struct {
 	t      *testing.T
 	source map[string]*ir.Value // of the file, by name, those that the run has
@@ -281,8 +281,8 @@ func (l *layers) feed(v *ir.Value, a *ir.Array) {
 	l.data[v], l.ranges[v] = a.Tensor(), roundoff.Exactly(a)
 }
 
-// region runs a region's kernel on what kernels in front have left. A chain has in memory only what it ends with: its kernel is held
-// against its bounds, and values are compared with the file part by part.
+// region runs a region's kernel on the outputs of preceding kernels. A fused region leaves only its last output in
+// memory: its kernel is checked against its bounds, and values are compared with the file part by part.
 func (l *layers) region(n *ir.Node) {
 	t := l.t
 	if parts := n.Parts(); len(parts) > 1 {

@@ -22,7 +22,7 @@ type Reference struct {
 	Where     string  `json:"fp32_slice,omitempty"` // the output or slice of which that is true
 }
 
-// reference is the file's outputs on every input of a yardstick.
+// reference is the file's outputs on every input of an accuracy evaluator.
 type reference struct {
 	outputs   map[string][][]float64 // by name, [input][element]
 	float64   []bool                 // by input: evaluated in float64; else computed in f32
@@ -203,7 +203,7 @@ func (y *accuracyEvaluator) run32(ctx context.Context, r *reference, t *target.T
 	return err
 }
 
-// checked evaluates the first and the last input in float64 too, and measures how far apart f32 is.
+// checked also evaluates the first and the last input in float64, and measures how far f32 is from that.
 func (y *accuracyEvaluator) checked(ctx context.Context, r *reference, parts []calibrate.Slice) error {
 	r.fp32RelL2 = map[string]float64{}
 	narrow := map[string][][]float64{}

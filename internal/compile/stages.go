@@ -15,7 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// stages are the passes of a compilation, by what the graph is behind them.
+// stages are the passes of a compilation, grouped by the graph that they yield.
 type stages struct {
 	fuse     []string // regions of f32, each of what a layer became
 	subtract []string // the same, less the means that data have there

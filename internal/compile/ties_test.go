@@ -11,8 +11,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestTiesFallAsInTheFile quantises quotients most of which lie at a tie, or an ulp beside one. ONNX Runtime divides in f32
-// and rounds half to even, and so does a program in the file's types and in fp32.
+// TestTiesFallAsInTheFile quantises quotients most of which lie at a tie, or an ulp away from one. ONNX Runtime
+// divides in f32 and rounds half to even, and so does a program in the file's types and in fp32.
 func TestTiesFallAsInTheFile(t *testing.T) {
 	const divisor, scale = 2.5, 0.3
 	var xs, want []float64

@@ -18,7 +18,7 @@ func (y *accuracyEvaluator) running() float64 {
 	return compiling(y.source) + y.multiplied(len(y.all()), console.CostRun)
 }
 
-// referring is the reference that programs are compared with, and the means that are measured beside it.
+// referring is the cost of the reference that programs are compared with, and of the means measured with it.
 func (y *accuracyEvaluator) referring() float64 {
 	count := len(y.all())
 	if y.precise() {

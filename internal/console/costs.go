@@ -1,7 +1,7 @@
 package console
 
-// Costs of work in nanoseconds of one core, as driving_vision takes them. They say how long phases are beside each other, and
-// decide nothing else.
+// Costs of work in nanoseconds of one core, measured on driving_vision. They only set the relative lengths of
+// phases.
 const (
 	CostForward  = 0.09 // by multiplication of a graph that is computed region by region in f32
 	CostRun      = 0.11 // by multiplication of a program that the CPU device runs

@@ -20,7 +20,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestNobodyCountsOneLayers looks for numbers in front of plurals in what commands print: Count knows of one.
+// TestNobodyCountsOneLayers looks for numbers before plurals in printed text: Count handles one.
 func TestNobodyCountsOneLayers(t *testing.T) {
 	counted := regexp.MustCompile(`"[^"]*%d(?: [a-z-]+| %s)? ?(layers|inputs|launches|kernels|runs|regions|formats|steps|CPUs|SMs|nodes|elements are)\b`)
 	for _, root := range []string{"../../cmd", "../../internal", "../../bench"} {

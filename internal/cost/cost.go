@@ -16,10 +16,10 @@
 //	DRAM     bytes / rate of DRAM
 //	gap      cost of a graph node
 //
-// A multiprocessor is busy for max(tensor, issue, L1), of which each of its n blocks causes a share. A block also waits: for its
-// start, for round trips to memory, for atomics and barriers. Copies that it started several chunks ahead (streamed) arrive
-// while it computes. Blocks of one wave wait at the same time, and a block of the next wave waits while others compute, so
-// the multiprocessor takes
+// A multiprocessor is busy for max(tensor, issue, L1), of which each of its n blocks causes a share. A block also
+// waits: for its start, for round trips to memory, for atomics and barriers. Copies that it started several chunks
+// early (streamed) arrive while it computes. Blocks of one wave wait at the same time, and a block of the next
+// wave waits while others compute, so the multiprocessor takes
 //
 //	max(busy + wait, waves · (wait + max(busy / n, streamed)))
 //
@@ -42,14 +42,14 @@
 //
 // # Launches in a row
 //
-// Blocks of a dependent launch that find room beside those of the launch in front fetch their first weights before
-// that one ends (Ahead). Sequence lets this traffic begin when the launch in front begins, behind what that one
-// fetches itself. What a launch prefetches for later ones (Fetches) comes behind its own traffic, at PrefetchRate of
-// DRAM's rate, and a launch waits for its part (Awaits). Hardware may drop prefetches when DRAM is busy: PrefetchKept
-// of them arrive, and a launch loads the rest of what it reads (Prefetched) itself. Every prefetch is taken to find
-// DRAM busy, since launches that prefetch load weights too. What it writes for DRAM (Back) has its turn behind what
-// it reads, and no launch waits for it. The total then lies between the sum of the launches' times and the larger of
-// two sums: of all DRAM traffic, and of everything else.
+// Blocks of a dependent launch that fit next to those of the preceding launch fetch their first weights before
+// that one ends (EarlyBytes). Sequence lets this traffic begin when the preceding launch begins, after what that
+// one fetches itself. What a launch prefetches for later ones (Fetches) comes after its own traffic, at
+// PrefetchRate of DRAM's rate, and a launch waits for its part (Awaits). Hardware may drop prefetches when DRAM is
+// busy: PrefetchKept of them arrive, and a launch loads the rest of what it reads (Prefetched) itself. Every
+// prefetch is assumed to find DRAM busy, since launches that prefetch load weights too. Write-back to DRAM (Back)
+// comes after the launch's reads, and no launch waits for it. The total then lies between the sum of the launches'
+// times and the larger of two sums: of all DRAM traffic, and of everything else.
 //
 // Lanes a clock are those of the CUDA C++ Programming Guide, "Arithmetic instructions"; rates are the target's; the other
 // constants are round figures of published microbenchmarks. The model ranks schedules and names what bounds a launch; it
@@ -62,7 +62,7 @@ import "github.com/spark-compile/spark-compile/internal/target"
 type Constants struct {
 	MemoryLatencyUS float64 // of a load that DRAM serves
 	CacheLatencyUS  float64 // of one that L2 serves
-	AtomicUS        float64 // of an atomic and the barrier behind it
+	AtomicUS        float64 // of an atomic and the barrier after it
 	StartUS         float64 // of a block: parameters, coordinates
 	BarrierClocks   float64
 	Schedulers      float64 // of a multiprocessor: warp instructions a clock
@@ -77,7 +77,7 @@ type Constants struct {
 	PrefetchRate    float64 // at which bulk prefetches bring bytes to L2, as a share of MemoryGBps
 	PrefetchKept    float64 // share of prefetched bytes that arrive while loads keep DRAM busy
 	LaunchPlainUS   float64 // gap of a launch that is not dependent; 0: not known, as LaunchUS
-	GraphUS         float64 // of launching a graph and waiting for it, beside what its kernels take
+	GraphUS         float64 // of launching a graph and waiting for it, without its kernels
 	Exposed         float64 // share of a term that the longest one does not hide
 }
 
@@ -117,7 +117,7 @@ type Products struct {
 type Work struct {
 	Blocks, Warps int  // Warps of a block
 	Resident      int  // blocks that a multiprocessor can hold
-	Plain         bool // begins when the launch in front has ended; schedules do not say
+	Plain         bool // begins when the preceding launch has ended; schedules do not say
 
 	Products                             []Products // by mma; fma of f32 is Float
 	Issued                               float64    // warp instructions
@@ -126,12 +126,12 @@ type Work struct {
 	L2Read, L2Written                    float64    // bytes
 	DRAMBytes                            float64
 	Back                                 float64 // of DRAMBytes: written, and leaves L2 when others take its place, for which nothing waits
-	EarlyBytes                           float64 // of DRAMBytes: what a dependent launch can fetch before the launch in front ends
+	EarlyBytes                           float64 // of DRAMBytes: what a dependent launch can fetch before the preceding launch ends
 
-	Fetches    float64 // bytes that its prefetches ask DRAM for, beside DRAMBytes
+	Fetches    float64 // bytes that its prefetches ask DRAM for, not counted in DRAMBytes
 	Awaits     float64 // bytes of the prefetches of launch After that must have come before it can end
 	After      int     // launch of the list that prefetched what it reads, if Awaits is not 0
-	Prefetched float64 // bytes that it reads which prefetches asked DRAM for, beside DRAMBytes
+	Prefetched float64 // bytes that it reads which prefetches asked DRAM for, not counted in DRAMBytes
 
 	Sparse float64 // bytes of the region's inputs that it reads, if that is a part of them that the plan knows; 0: all
 
@@ -158,7 +158,7 @@ type Time struct {
 	Waves   int     `json:"waves"`
 
 	back            float64 // of DRAM, for what is written
-	early, near     float64 // fetched before the launch in front ends, and the rest then
+	early, near     float64 // fetched before the preceding launch ends, and the rest then
 	fetches, awaits float64 // what DRAM takes for its prefetches, and for those of launch after that it needs
 	after           int
 }
@@ -218,8 +218,8 @@ func (m *Machine) SerialTail(w *Work) float64 {
 	return w.SerialTail / (m.L2BytesClock * m.ClockGHz * 1e3)
 }
 
-// Launch is the time from the end of a launch to the beginning of one behind it, by programmatic dependent launch or
-// by a full edge of the graph.
+// Launch is the time from the end of a launch to the beginning of the next, by programmatic dependent launch or by
+// a full edge of the graph.
 func (m *Machine) Launch(plain bool) float64 {
 	if plain && m.LaunchPlainUS > 0 {
 		return m.LaunchPlainUS
@@ -256,9 +256,9 @@ func (m *Machine) l2(reads, writes float64) float64 {
 // both is the time of two things at once, the longer of which hides most of the shorter.
 func (m *Machine) both(a, b float64) float64 { return max(a, b) + float64(min(a, b)*m.Exposed) }
 
-// Sequence is the time of launches one after the other. DRAM serves what launches ask for in their order. If dependent[i], what launch i fetches
-// ahead begins when launch i-1 begins and that one's traffic is done. What a launch prefetches for others comes behind its own traffic; a
-// launch ends when what was prefetched for it has come, at the earliest.
+// Sequence is the time of launches one after the other. DRAM serves requests in launch order. If dependent[i], the
+// early bytes of launch i begin when launch i-1 begins, after that one's own traffic. What a launch prefetches for
+// others comes after its own traffic. A launch ends no earlier than its prefetched bytes arrive.
 func Sequence(launches []Time, dependent []bool) float64 {
 	ends := Ends(launches, dependent)
 	if len(ends) == 0 {
@@ -269,7 +269,7 @@ func Sequence(launches []Time, dependent []bool) float64 {
 
 // Ends are the times at which launches one after the other end.
 func Ends(launches []Time, dependent []bool) []float64 {
-	var begun, done, free float64 // of the launch in front; when DRAM has served all that was asked for
+	var begun, done, free float64 // of the preceding launch; when DRAM has served all that was asked for
 	served, ends := make([]float64, len(launches)), make([]float64, len(launches))
 	for i, t := range launches {
 		end, own := done+t.US, t.DRAM-t.back

@@ -105,7 +105,8 @@ func TestL2_ModelKeepsRecentSectors(t *testing.T) {
 	require.Equal(t, 0.75, m.Left(18<<20))
 }
 
-// TestSequence_DependentLaunchesFetchEarly: bytes of a launch hide behind the launch in front, as far as that one leaves room.
+// TestSequence_DependentLaunchesFetchEarly: a launch's bytes overlap the preceding launch as far as that one
+// leaves DRAM time.
 func TestSequence_DependentLaunchesFetchEarly(t *testing.T) {
 	m := Of(target.Default())
 	computes := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, Products: []Products{{"f16", 1e9}}})
@@ -118,14 +119,15 @@ func TestSequence_DependentLaunchesFetchEarly(t *testing.T) {
 	require.InEpsilon(t, 60+computes.US, Sequence(all, dependent), 1e-9, "all bytes, and what comes behind the last")
 	require.InEpsilon(t, 4*computes.US, Sequence([]Time{computes, computes, computes, computes}, dependent), 1e-9)
 
-	// What is no constant waits for the launch in front; a third of it that is hides behind that.
+	// Bytes that are not constants wait for the preceding launch. A third that are constants overlap it.
 	waits := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30})
 	require.InEpsilon(t, computes.US+waits.US, Sequence([]Time{computes, waits}, dependent), 1e-9)
 	third := m.Estimate(&Work{Blocks: m.SMs, Warps: 8, Resident: 1, DRAMBytes: 218e3 * 30, EarlyBytes: 218e3 * 10})
 	require.InEpsilon(t, computes.US+third.US-10, Sequence([]Time{computes, third}, dependent), 1e-9)
 }
 
-// TestPrefetchesBeginWithTheLaunchThatAsks: bytes come while launches compute, behind what they load themselves; their reader waits for its part.
+// TestPrefetchesBeginWithTheLaunchThatAsks: prefetched bytes arrive while launches compute, after what those load
+// themselves. The consumer waits for its share.
 func TestPrefetchesBeginWithTheLaunchThatAsks(t *testing.T) {
 	m := Of(target.Default())
 	const us = 218e3 // bytes that DRAM delivers
@@ -186,8 +188,8 @@ func TestFewBlocks_IssueMoreSlowly(t *testing.T) {
 	require.Equal(t, full, at(m.SMs))
 }
 
-// TestNothingWaitsForWhatIsWrittenBack: it takes time of DRAM behind what the launch reads, but no round trip, and neither the launch nor a later one that
-// reads nothing waits for its turn.
+// TestNothingWaitsForWhatIsWrittenBack: write-back takes DRAM time after the launch's reads, but no round trip.
+// Neither the launch nor a later one that reads nothing waits for it.
 func TestNothingWaitsForWhatIsWrittenBack(t *testing.T) {
 	m := Of(target.Default())
 	const us = 218e3 // bytes that DRAM delivers

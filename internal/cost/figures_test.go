@@ -45,7 +45,7 @@ func TestEveryConstantIsInTheTable(t *testing.T) {
 	ask.Fetches, read.Prefetched, read.Awaits = 1e8, 1e8, 1e8
 	for _, c := range m.All() {
 		if c.Name == "graph_us" || c.product != "" && c.product != "f16" && c.product != "f32" {
-			continue // beside launches; types of other work
+			continue // not of a launch's time; types of other work
 		}
 		moved := false
 		for _, factor := range []float64{0.01, 100} {
@@ -57,7 +57,7 @@ func TestEveryConstantIsInTheTable(t *testing.T) {
 			}
 			moved = moved || prefetches(m.with(c, m.Value(c)*factor)) != prefetches(m)
 			moved = moved || m.with(c, m.Value(c)*factor).LeavesFirst() != m.LeavesFirst()
-			moved = moved || c.Name == "kept_share" && m.with(c, m.Value(c)*factor).Left(20<<20) != m.Left(20<<20) // beside launches too
+			moved = moved || c.Name == "kept_share" && m.with(c, m.Value(c)*factor).Left(20<<20) != m.Left(20<<20) // not of a launch's time
 		}
 		require.True(t, moved, c.Name)
 	}

@@ -29,7 +29,7 @@ type File struct {
 	// Sums is how the mma of each element type was seen to add: mean errors by K tell of a bias that SumBits do not. It changes nothing.
 	Sums  map[string]mmaprobe.Accumulator `json:"sums,omitempty"`
 	Left  map[string]string               `json:"left,omitempty"`  // what was not measured, and why
-	Also  map[string]Figure               `json:"also,omitempty"`  // what was measured beside, which the model does not ask for; names end in units
+	Also  map[string]Figure               `json:"also,omitempty"`  // also measured, but not used by the model; names end in units
 	State map[string]string               `json:"state,omitempty"` // clocks, power and what slowed the device meanwhile
 }
 

@@ -204,7 +204,7 @@ func Unmarshal(data []byte, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// UnmarshalStrict is Unmarshal of a text all of whose members are known, and behind which nothing follows.
+// UnmarshalStrict is Unmarshal of text with known members only and no trailing data.
 func UnmarshalStrict(data []byte, into any) error {
 	if err := CheckJSON(data); err != nil {
 		return err

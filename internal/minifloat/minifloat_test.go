@@ -70,7 +70,8 @@ func TestRoundPicksTheNearestWithTiesToEven(t *testing.T) {
 }
 
 // TestContains compares with the definition: every finite number of the other format is its own rounding.
-// TestSaturatedIsRound compares at every number of a format, halfway between two, a little beside, and beyond the greatest.
+// TestSaturatedIsRound compares at every number of a format, halfway between two, close to those, and beyond the
+// greatest.
 func TestSaturatedIsRound(t *testing.T) {
 	for _, f := range AllFormats {
 		for code := range uint32(1) << f.Bits() {

@@ -153,7 +153,7 @@ func (p *part) sees() bool {
 	return slices.ContainsFunc(p.graph.Inputs, func(v *ir.Value) bool { return slices.Contains(pictures, v.Name) })
 }
 
-// qualify puts a name in front of those of nodes, values and outputs, so that those of two models differ.
+// qualify prefixes the names of nodes, values and outputs, so that those of two models differ.
 func (p *part) qualify(name string) {
 	for _, n := range p.graph.Nodes {
 		n.Name = name + "/" + strings.TrimPrefix(n.Name, "/")

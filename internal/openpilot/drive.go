@@ -28,7 +28,8 @@ func Cameras(divisor int) (road, wide Camera) {
 	return Camera{2648 / float64(divisor), w, h}, Camera{567 / float64(divisor), w, h}
 }
 
-// Picture is NV12: Height rows of luma, Stride bytes apart, and from UV on Height/2 rows of interleaved U and V.
+// Picture is NV12: Height rows of luma with a pitch of Stride bytes, and from UV on Height/2 rows of interleaved U
+// and V.
 type Picture struct {
 	Data                      []byte
 	Width, Height, Stride, UV int
@@ -119,7 +120,7 @@ type Scene struct {
 	Cars      []Car                       // the farthest first
 }
 
-// Car is a car ahead.
+// Car is a leading car.
 type Car struct {
 	Ahead float64 // of the camera, its rear
 	Right float64 // of the camera's axis, its middle
@@ -131,7 +132,7 @@ type Box struct {
 	Colour                   Colour
 }
 
-// Rear is what is seen of a car: body, window, lights and wheels, those behind others first.
+// Rear is what is seen of a car: body, window, lights and wheels, farthest first.
 var Rear = []Box{
 	{-.9, .9, .3, 1.45, Red},
 	{-.7, .7, .9, 1.35, Dark},
@@ -170,7 +171,8 @@ func Motion(frame int) (speed, curvature float64) {
 	return speedAt(t), motionAt(frame).curvature
 }
 
-// Ahead is the pixel at which a camera that is mounted so sees what lies straight ahead, far away. Roll is not drawn.
+// VanishingPoint is the pixel at which a camera with this mounting sees the horizon straight in the direction of
+// travel. Roll is not drawn.
 func (c Camera) Ahead(rpy [3]float64) (x, y float64) {
 	tan := func(a float64) float64 { return ir.Sin(a) / ir.Cos(a) }
 	return float64(float64(c.Width)/2) + float64(c.Focal*tan(rpy[2])), float64(float64(c.Height)/2) - float64(c.Focal*tan(rpy[1]))
@@ -216,7 +218,7 @@ func (c Camera) See(s Scene, rpy [3]float64) Picture {
 	return p
 }
 
-// draw paints a car. One that is not ahead of the camera is not seen.
+// draw paints a car, unless the camera has passed it.
 func (car Car) draw(p Picture, c Camera, right, horizon float64) {
 	if car.Ahead <= 0 {
 		return

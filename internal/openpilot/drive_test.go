@@ -24,7 +24,7 @@ func TestPictures(t *testing.T) {
 	require.NotEqual(t, p.Data, wide.Draw(7).Data, "cameras differ")
 	require.NotEqual(t, road.DrawDriver(1).Data, road.DrawDriver(2).Data)
 
-	// The window of the car ahead is where the camera's focal length puts it, and as wide.
+	// The window of the leading car is where the camera's focal length puts it, and as wide.
 	for _, c := range []Camera{road, wide} {
 		p, s := c.Draw(25), SceneAt(25)
 		x, y := c.Ahead(At(25).RPY)
@@ -37,7 +37,8 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// What lies ahead is where the warp of this calibration looks for it: at the middle of openpilot's model frame.
+// The vanishing point is where the warp of this calibration looks for it: at the middle of openpilot's model
+// frame.
 func TestAhead(t *testing.T) {
 	road, _ := Cameras(1)
 	x, y := road.Ahead([3]float64{0, .02, -.01})
@@ -78,7 +79,8 @@ func TestWriteDirectory(t *testing.T) {
 	require.Equal(t, road.Draw(1).RGB().At(100, 90), img.At(100, 90))
 }
 
-// TestRoad_IsSeenFromBeside: the middle of the lane of a circle, by its closed form, from a car that is beside it and turned.
+// TestRoad_IsSeenFromAnOffset: the middle of the lane of a circle, by its closed form, from a car that is off
+// centre and turned.
 func TestRoad_IsSeenFromBeside(t *testing.T) {
 	const k, offset, heading = .002, .7, .05
 	s := Road{Lane: 3.5, Curvature: func(float64) float64 { return k }}.Scene(30, offset, heading)

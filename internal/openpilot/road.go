@@ -10,7 +10,7 @@ type Road struct {
 	Curvature func(along float64) float64 // 1/m, left positive, so many metres along the road
 }
 
-// farthest is how far ahead a road bends, in metres; beyond that it goes straight on.
+// farthest is the distance in metres up to which a road bends; beyond it goes straight on.
 const farthest = 600
 
 // Scene is what is seen of the road from a place along it, so far left of the middle of the own lane and turned to the

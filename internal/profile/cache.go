@@ -24,7 +24,7 @@ type l2 struct {
 	last   []int // sums of bytes by the time of their last touch: a Fenwick tree
 	now    int
 	ends   []int // of launches of all runs: times
-	most   []int // bytes that were touched behind each of them, at the end of any launch since
+	most   []int // bytes touched after each of them, at the end of any launch since
 	turns  map[int]turn
 	runs   int // that are done
 }
@@ -54,7 +54,7 @@ func (c *l2) add(time, bytes int) {
 	}
 }
 
-// behind are the bytes that were touched last behind a time.
+// touchedSince are the bytes whose last touch was after a time.
 func (c *l2) behind(time int) (sum int) {
 	for at := c.now; at > 0; at -= at & -at {
 		sum += c.last[at]
@@ -103,7 +103,7 @@ func (f *followed) part(launch, range_ int) float64 {
 // turn is where a buffer of a state with a delay lies in a run: a run reads what the run so many runs ago wrote, and writes what lies longest.
 type turn struct{ first, slots, at int }
 
-// turns are those of buffers, whose places are spaces behind all others.
+// turns are those of buffers, whose places are spaces after all others.
 func (f *followed) turns() map[int]turn {
 	out, next := map[int]turn{}, len(f.v.Buffers)
 	for _, st := range f.states {
@@ -124,8 +124,8 @@ func (f *followed) turns() map[int]turn {
 	return out
 }
 
-// misses follows the launches of an entry, in their order, on a machine. Warm is a run behind others of the same. Cold is one that finds no constants, as behind
-// other models.
+// misses follows the launches of an entry, in order, on a machine. Warm is a run after others of the same program.
+// Cold is one that finds no constants, as after other models.
 func misses(f *followed, m *cost.Machine) (warm, cold []missing) {
 	launches, runs, touches := f.launches, 4, 0
 	for _, st := range f.states {
@@ -152,7 +152,7 @@ func misses(f *followed, m *cost.Machine) (warm, cold []missing) {
 // cached is what DRAM serves in runs of an entry on a machine.
 type cached struct{ warm, cold []missing }
 
-// caches are those of several machines: only what L2 keeps, and of that what leaves first, tells them apart.
+// caches are those of several machines, which differ only in what L2 keeps and what it evicts first.
 type caches struct {
 	followed
 	known map[keeping]cached
@@ -216,7 +216,7 @@ func (c *l2) touch(b *cacheLine, bytes int) (miss float64) {
 	return miss
 }
 
-// end notes what lies behind each launch when another one ends.
+// end notes how many bytes were touched since each launch when another one ends.
 func (c *l2) end() {
 	for i, at := range c.ends {
 		c.most[i] = max(c.most[i], c.behind(at))

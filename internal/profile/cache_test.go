@@ -27,8 +27,8 @@ func machineKeeping(bytes int) *cost.Machine {
 	return m
 }
 
-// TestCache_FetchesOnce: all that a run touches, and its constants again behind other models. The host writes inputs before each run, so they are
-// never there.
+// TestCache_FetchesOnce: everything that a run touches, and its constants again after other models. The host
+// writes inputs before each run, so they are never cached.
 func TestCache_FetchesOnce(t *testing.T) {
 	const arena, constant, input = 0, 1, 2
 	a := func(x ...runtime.Access) []runtime.Access { return x }
@@ -49,7 +49,7 @@ func TestThereIsNoCliff(t *testing.T) {
 		require.InDelta(t, want, warm[0].constants, 1e-3, n)
 		require.Equal(t, 1.0, cold[0].constants)
 	}
-	// Constants that two launches read are there for the second one, behind other models too.
+	// Constants that two launches read are cached for the second one, after other models too.
 	v, list := entryOf(runtime.Launch{Reads: []runtime.Access{blocks(1, 0, 4)}}, runtime.Launch{Reads: []runtime.Access{blocks(1, 2, 4)}})
 	warm, cold := misses(&followed{v: v, launches: list}, machineKeeping(8*blockBytes))
 	require.Equal(t, []missing{{}, {}}, warm)
@@ -110,7 +110,7 @@ func TestPrefetchedConstantsAreThere(t *testing.T) {
 		var list []runtime.Launch
 		for i := range 6 {
 			l := runtime.Launch{Reads: []runtime.Access{blocks(1, 2*i, 2)}, ReadOnce: once}
-			if i < 4 { // 4 blocks ahead
+			if i < 4 { // a prefetch distance of 4 blocks
 				ahead := blocks(1, 2*i+4, 2)
 				l.Prefetch = &ahead
 			}
@@ -227,7 +227,7 @@ func TestStatesWithADelayLieWhereTheyWereWritten(t *testing.T) {
 	}
 }
 
-// TestConstantsAreFetchedAheadByBlocksThatFindRoom beside the launch in front.
+// TestConstantsAreFetchedEarlyByBlocksThatFit next to those of the preceding launch.
 func TestConstantsAreFetchedAheadByBlocksThatFindRoom(t *testing.T) {
 	on, err := target.OfDevice("gb10")
 	require.NoError(t, err)
@@ -241,8 +241,8 @@ func TestConstantsAreFetchedAheadByBlocksThatFindRoom(t *testing.T) {
 	}{
 		{launch(48, 128, 30<<10), launch(96, 128, 30<<10), 2 * 48 * 30 << 10},  // 31 of 100 KB are taken: two blocks of 31 find room
 		{launch(48, 128, 30<<10), launch(50, 128, 30<<10), 50 * 30 << 10},      // there are no more
-		{launch(96, 128, 30<<10), launch(96, 128, 30<<10), 48 * 30 << 10},      // two in front
-		{launch(960, 128, 30<<10), launch(96, 128, 30<<10), 0},                 // three in front, and more that wait
+		{launch(96, 128, 30<<10), launch(96, 128, 30<<10), 48 * 30 << 10},      // two of the preceding launch
+		{launch(960, 128, 30<<10), launch(96, 128, 30<<10), 0},                 // three of the preceding launch, and more that wait
 		{launch(48, 1024, 0), launch(96, 1024, 0), 0},                          // 32 of 48 warps are taken
 		{launch(48, 512, 0), launch(96, 512, 0), 2 * 48 * 512 * registerBytes}, // 16 are
 		{launch(48*30, 32, 0), launch(48, 32, 0), 0},                           // all 24 blocks are

@@ -21,8 +21,8 @@ func WorkOf(on *cost.Machine, c *emu.Counts) *cost.Work {
 	return w
 }
 
-// beside is how many bytes blocks of a launch can hold that find room beside the blocks of the launch in front: their shared memory, in which first
-// weights wait, and a share of all where they hold them in registers.
+// earlyBytes is how much the blocks of a launch that fit next to those of the preceding launch can hold: their
+// shared memory or the registers in which a thread holds constants, whichever is more.
 func (l *Launch) beside(front *Launch, t *target.Target) float64 {
 	count := func(l *Launch) (blocks, warps, shared int) {
 		return l.Grid[0] * l.Grid[1] * l.Grid[2], max(1, (l.Block[0]*l.Block[1]*l.Block[2]+31)/32), l.Shared + 1024
@@ -73,7 +73,8 @@ func trafficOf(c *emu.Counts) (t traffic) {
 	return t
 }
 
-// served is the launch's work with a part of what it touches, and what it prefetches, in DRAM. Constants can be fetched ahead as far as they find room.
+// served is the launch's work with a part of its accesses, and its prefetches, in DRAM. Constants can be fetched
+// early as far as they fit.
 func (l *Launch) served(dram missing) *cost.Work {
 	w, constants := *l.Work, float64(dram.constants*l.touched.constants)
 	w.Back = float64(dram.writes * l.touched.writes)

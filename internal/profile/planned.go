@@ -9,8 +9,9 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Planned estimates how long an entry takes, in µs, and each launch by itself, from the works that its launches' schedules were chosen by, in launch order, where nothing
-// was counted: a run behind others of the same, whose inputs and outputs are in DRAM. A launch without a work moves what it reads and writes.
+// Planned estimates how long an entry takes, in µs, and each launch by itself. It uses the works by which the
+// launches' schedules were chosen, in launch order, where nothing was counted. It assumes a run after others of
+// the same program, with inputs and outputs in DRAM. A launch without a work moves what it reads and writes.
 func Planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, t *target.Target) (us float64, times []cost.Time) {
 	m := cost.Of(t)
 	warm, _ := misses(&followed{v: v, launches: e.Launches}, m)
@@ -18,8 +19,8 @@ func Planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, t *target
 	return cost.Sequence(times, dependent), times
 }
 
-// PlannedLoop is Planned of a step with states of its own: of a run behind others of the same, and of one that finds no constants in L2. Weights are followed in coarse
-// steps.
+// PlannedLoop is Planned of a step with states of its own: of a run after others of the same program, and of one
+// that finds no constants in L2. Weights are followed in coarse steps.
 func PlannedLoop(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, states []runtime.State, t *target.Target) (warm, cold float64) {
 	m := cost.Of(t)
 	f := &followed{v: v, launches: e.Launches, states: states}

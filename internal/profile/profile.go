@@ -26,7 +26,7 @@ type Profile struct {
 	Bounds    []Bound  `json:"bounds"`  // time by limiting resource, longest first
 	Kernels   []Sum    `json:"kernels"` // longest first
 	Launches  []Launch `json:"launches"`
-	AloneUS   float64  `json:"alone_us"` // sum of the launches' times, as if none began before the one in front ends
+	AloneUS   float64  `json:"alone_us"` // sum of the launches' times, as if each began after the previous one ended
 
 	Range     cost.Figure `json:"range_us"`      // of Total.US, by what is known of each constant
 	ColdRange cost.Figure `json:"cold_range_us"` // of Total.ColdUS
@@ -62,7 +62,7 @@ type Counts struct {
 	L2Written   int64   `json:"l2_written_sectors"`    // of Sectors, those of stores and atomics
 	DRAM        int64   `json:"dram_bytes"`            // that DRAM serves, by the model of L2, what is prefetched included
 	ColdDRAM    int64   `json:"cold_dram_bytes"`       // likewise, with cold weights
-	Prefetched  int64   `json:"prefetched_bytes"`      // of weights that it asks for ahead of later launches
+	Prefetched  int64   `json:"prefetched_bytes"`      // of weights that it prefetches for later launches
 	UniqueRead  int64   `json:"unique_read_bytes"`     // of global memory, each byte once
 	UniqueWrite int64   `json:"unique_write_bytes"`    //
 	Constants   int64   `json:"unique_constant_bytes"` // of UniqueRead
@@ -98,9 +98,9 @@ type Launch struct {
 
 	cold      cost.Time
 	touched   traffic
-	room      float64 // bytes that it can fetch before the launch in front ends
+	room      float64 // bytes that it can fetch before the preceding launch ends
 	copied    int     // bytes, of a copy
-	dependent bool    // starts before the launch in front ends
+	dependent bool    // starts before the preceding launch ends
 }
 
 // Sum is several launches together: of one kernel, or all.

@@ -179,8 +179,8 @@ func TestProfile_CountsWhatLaunchesDeclare(t *testing.T) {
 	}
 }
 
-// TestAStepIsCountedWhereItsCamerasLook: what the warp reads of frames is counted as of cameras that look ahead. With matrices of zeros it would be one pixel.
-// Frames are twice as large as what is read of them.
+// TestAStepIsCountedWhereItsCamerasLook: the warp's reads of frames are counted for cameras that face forward.
+// With matrices of zeros it would read one pixel. Frames are twice as large as what is read of them.
 func TestAStepIsCountedWhereItsCamerasLook(t *testing.T) {
 	var models []*onnx.Model
 	for _, name := range []string{"vision", "policy"} {
@@ -205,7 +205,8 @@ func TestAStepIsCountedWhereItsCamerasLook(t *testing.T) {
 	require.Equal(t, []float64{prof.Total.US, prof.Total.ColdUS}, []float64{last.EndUS, last.ColdEndUS})
 }
 
-// TestProgramsInTurnShareL2: two that find room in it take what they take alone, one behind the other; where it holds one of them only, both find their weights gone.
+// TestProgramsInTurnShareL2: two that fit in it together take the sum of their own times. Where it holds only one
+// of them, both find their weights evicted.
 func TestProgramsInTurnShareL2(t *testing.T) {
 	p := compiled(t, "policy", "fp16")
 	row := *gb10(t)
@@ -225,8 +226,8 @@ func TestProgramsInTurnShareL2(t *testing.T) {
 	require.Greater(t, two, 2.2*alone)
 }
 
-// TestDRAMServesWeightsOnce: a model that finds room in L2 takes its weights from DRAM once where they are cold, and nothing where they are warm. Nearly
-// all are asked for ahead of the launches that read them; without a plan they come when they are read.
+// TestDRAMServesWeightsOnce: a model that fits in L2 reads its weights from DRAM once where they are cold, and not
+// at all where they are warm. Nearly all are prefetched; without a plan they are fetched when they are read.
 func TestDRAMServesWeightsOnce(t *testing.T) {
 	p := compiled(t, "policy", "fp16")
 	v := &p.Variants[0]

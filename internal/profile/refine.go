@@ -8,7 +8,7 @@ import (
 // coarseTick is the largest step of the shared clock, in ns, whose times are taken as they are.
 const coarseTick = 100
 
-// reading is what a block read of the two clocks, one right behind the other.
+// reading is one block's reading of the two clocks, in immediate succession.
 type reading struct {
 	ns     int    // the shared clock, since the first stamp
 	cycles uint32 // of its multiprocessor

@@ -1,8 +1,6 @@
-// Package stamps has the kernels of a program write down when they ran: of each launch, when its first block began, when that and the others
-// had waited for the launches in front, and when the last block ended. A timeline of a run is drawn from them.
-//
-//	stamps.go  programs with stamps, and runs read from them
-//	refine.go  times finer than a coarse shared clock, by the multiprocessors' cycle counters
+// A program with a timeline records for each launch when its first block began, when that and the others had
+// waited for preceding launches, and when the last block ended.
+
 package profile
 
 import (
@@ -23,9 +21,9 @@ const (
 	align          = 256
 )
 
-// WithTimeline returns a program whose variant for a target writes stamps, and no other variant. Kernels compute what they did, and each thread 0
-// reads both clocks three times and stores at its end; so what the first warp of a block does counts, and stores behind the wait alone.
-// The program given stays as it is.
+// WithTimeline returns a program whose variant for a target writes stamps, and no other variant. Kernels compute
+// what they did. Thread 0 of each block also reads both clocks three times and stores at its end, so counts
+// include those of its warp, and its stores after the wait. The given program is not changed.
 func WithTimeline(p *runtime.Program, targetName string) (*runtime.Program, error) {
 	given, err := p.Variant(targetName)
 	if err != nil {
@@ -132,7 +130,7 @@ type LaunchTimes struct {
 	Kernel   string `json:"kernel"`
 	Note     string `json:"note,omitempty"`
 	Begun    int    `json:"begun_ns"`    // the first block
-	Released int    `json:"released_ns"` // the first block had waited for the launches in front
+	Released int    `json:"released_ns"` // the first block had waited for preceding launches
 	Ended    int    `json:"ended_ns"`    // the last block
 }
 

@@ -45,8 +45,8 @@ func outputs(t *testing.T, s *runtime.Session) map[string][]float64 {
 	return out
 }
 
-// TestStampedProgramsComputeTheSame, with all checks on; each launch begins before it is released, and is released before it ends; a
-// launch is released after those in front of it have ended.
+// TestStampedProgramsComputeTheSame, with all checks on. Each launch begins before it is released, is released
+// before it ends, and is released after its predecessors have ended.
 func TestStampedProgramsComputeTheSame(t *testing.T) {
 	ctx := context.Background()
 	for name, precision := range map[string]string{"policy": "fp32", "vision": "fp16", "dmonitoring": "bf16"} {
@@ -140,7 +140,8 @@ func TestStampsAreRead(t *testing.T) {
 	require.ErrorContains(t, err, `no entry "walk"`)
 }
 
-// TestRead_RefinesACoarseClock: blocks that run within one step of the shared clock are told apart by the counters of two multiprocessors.
+// TestRead_RefinesACoarseClock: the counters of two multiprocessors distinguish blocks that run within one step of
+// the shared clock.
 func TestRead_RefinesACoarseClock(t *testing.T) {
 	stamped, err := profile.WithTimeline(compiledFor(t, "policy", "fp16"), "sm_121")
 	require.NoError(t, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// InTurn predicts how long programs for a target take, in µs, that run one behind the other again and again, the entry run of each: in L2 a program finds what the others
-// have left. A sum of predictions by themselves takes all of L2 for each.
+// InTurn predicts how long programs for a target take, in µs, that run repeatedly one after the other, the entry
+// run of each. In L2 a program finds what the others have left. Separate predictions give each program all of L2.
 func InTurn(ctx context.Context, programs []*runtime.Program, t *target.Target) (float64, error) {
 	var list []Launch
 	all, weights := followed{v: &runtime.Variant{}}, 0
@@ -35,7 +35,7 @@ func InTurn(ctx context.Context, programs []*runtime.Program, t *target.Target) 
 	return cost.Sequence(times, dependent), nil
 }
 
-// append adds a program's launches, with its memory behind that of the others, its weights from an offset on.
+// append adds a program's launches, with its memory after that of the others, its weights from an offset on.
 func (f *followed) append(p *runtime.Program, v *runtime.Variant, prof *Profile, weights int) {
 	n := len(f.v.Buffers)
 	for _, b := range v.Buffers {

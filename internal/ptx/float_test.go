@@ -75,7 +75,7 @@ func TestFMAIsRoundedOnce(t *testing.T) {
 			if z-z != 0 {
 				continue
 			}
-		case 1: // a sum just beside a midpoint
+		case 1: // a sum just off a midpoint
 			x, y, z = 1+float32(r.IntN(1<<12))*0x1p-23, 0x1p-24*(1+float32(r.IntN(4))*0x1p-23), 1+float32(r.IntN(100))*0x1p-23
 		}
 		exact := new(big.Float).SetPrec(1000).Mul(big64(x), big64(y))

@@ -26,7 +26,7 @@ type Param struct {
 
 // Kernel is one .entry.
 type Kernel struct {
-	Doc     []string // lines of comment in front of it
+	Doc     []string // comment lines before it
 	Name    string
 	Params  []Param
 	Threads int // .maxntid; 0 for none

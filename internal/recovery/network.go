@@ -35,8 +35,9 @@ const Name = "dmonitoring_model"
 // firstDraw is the first draw of perturbed inputs that nothing else is fitted to or judged on.
 const firstDraw = 16
 
-// Largest inner value that is compared, in numbers. Where one is left out, the loss pulls at the layers in front of it for the errors of those
-// behind it: with 1 << 17 it chose six layers that were not damaged, and not two that were.
+// Largest is the size, in numbers, of the largest inner value that is compared. Where one is left out, the loss
+// blames the layers before it for errors of later layers: with 1 << 17 it chose six layers that were not damaged,
+// and missed two that were.
 const Largest = 1 << 21
 
 // held is the number of calibration inputs that judge while training is developed, and golden those that judge at the end.

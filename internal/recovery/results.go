@@ -22,11 +22,11 @@ type Row struct {
 	Strength float64 // of the damage
 	Quality
 
-	// Of steps beside a narrow base, or in other precisions than fp32.
+	// Of steps with a narrow base, or in precisions other than fp32.
 	Arithmetic
 	Constants int     // bytes that the program of the last stage keeps of weights
-	Merged    Quality // of the file with the adapter merged beside weights rounded as the base was
-	Cleared   Quality // of the file with the adapter merged beside its own weights
+	Merged    Quality // of the file with the adapter merged into weights rounded as the base was
+	Cleared   Quality // of the file with the adapter merged into its own weights
 }
 
 // same reports whether two rows are of one run.

@@ -36,7 +36,7 @@ type Bench struct {
 	device hal.Device
 	Inputs []Input
 	names  []string
-	want   [][]float64 // by input, all outputs one behind the other
+	want   [][]float64 // by input, all outputs concatenated
 }
 
 // NewBench runs the teacher on the inputs.
@@ -156,8 +156,8 @@ func Order(inputs, steps int, seed uint64) (out []int) {
 // stage; what none can gains by one.
 var Stages = [2]Stage{{Steps: 250, Rate: 2e-2, Forced: true, Inner: 10}, {Rate: 1e-3, Inner: 10}}
 
-// Share is the greatest size of an adapter, as a share of the model's weights, Apart the mean relative L2 that damage aims at, and
-// Draws the number of perturbed inputs of each calibration input.
+// Share is the greatest size of an adapter, as a share of the model's weights. Target is the mean relative L2 that
+// damage aims at. Draws is the number of perturbed inputs of each calibration input.
 const (
 	Share = 0.01
 	Apart = 0.2
@@ -166,7 +166,7 @@ const (
 
 // Outcome is what an adapter reached on unseen inputs.
 type Outcome struct {
-	Quality       // of the step's program, beside the base as that stores it
+	Quality       // of the step's program, with the base as that stores it
 	Constants int // bytes that the program keeps of weights
 }
 
@@ -199,7 +199,7 @@ func (by Arithmetic) options(n *Network, inner []dora.Match, weight float64, for
 	return dora.StepOptions{Precision: cmp.Or(by.Precision, "fp32"), Base: by.Base, Loss: dora.Distil(n.Teacher.Outputs, inner, weight, forced)}
 }
 
-// Untrained measures a model without an adapter, as a step computes it: beside an adapter of kind LoRA that changes nothing.
+// Untrained measures a model without training, as a step computes it: with a LoRA adapter that changes nothing.
 func (n *Network) Untrained(ctx context.Context, m *dora.Model, by Arithmetic) (t Outcome, err error) {
 	a, err := dora.Init(m, dora.InitOptions{Kind: dora.LoRA, Rank: 1})
 	if err != nil {

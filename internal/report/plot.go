@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// PlotColours are Okabe and Ito's palette, which colour-blind readers can tell apart.
+// PlotColours are Okabe and Ito's palette, which colour-blind readers can distinguish.
 var PlotColours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442"}
 
 // Size of a plot and its margins, in pixels.

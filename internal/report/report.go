@@ -31,7 +31,7 @@ type Program struct {
 	Target       string `json:"target"`
 	Precision    string `json:"precision"`
 	Launches     int    `json:"launches"`                      // graph nodes of a run, copies included
-	MicroBatches int    `json:"micro_batches,omitempty"`       // in which the batch runs, one behind the other; absent: as one
+	MicroBatches int    `json:"micro_batches,omitempty"`       // in which the batch runs, one after the other; absent: as one
 	Fronts       int    `json:"front_micro_batches,omitempty"` // in which the first layers run; absent: in the same
 	ArenaBytes   int    `json:"arena_bytes"`
 	LiveBytes    int    `json:"live_bytes"`
@@ -275,8 +275,8 @@ func (r *Report) Write(path string) error {
 	return s.Commit()
 }
 
-// Stage writes the report beside its path, so that a command can write what may fail before the report appears. The caller
-// commits or discards it.
+// Stage writes the report to a temporary file, so that a command can write what may fail before the report
+// appears. The caller commits or discards it.
 func (r *Report) Stage(path string) (*atomicfile.Staged, error) {
 	finite := *r
 	finite.Outputs = slices.Clone(r.Outputs)

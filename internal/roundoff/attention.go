@@ -164,7 +164,7 @@ func (e *evaluator) probabilities(n *ir.Node, at []*ir.Array) *ir.Array {
 	return e.node("Attention", ir.Attrs{"scale": n.Attrs.Float("scale", 1), "causal": n.Attrs.Bool("causal")}, in...)
 }
 
-// padded lays matrices [B,H,rows,columns] one behind another, each at the beginning of its part [B,H,R,C].
+// padded concatenates matrices [B,H,rows,columns], each at the beginning of its part [B,H,R,C].
 func padded(t ir.Type, parts []*ir.Array) []float64 {
 	out := make([]float64, t.Numel())
 	rows, columns := t.Shape[3], t.Shape[4]

@@ -21,8 +21,8 @@ import (
 const (
 	lambda = 6
 	unit   = 1.0 / (1 << 24) // of f32
-	// slack is the number of roundings by which implementations of one layer differ beside the sum itself: scales, biases
-	// and zero points applied before or behind it, and folded into constants.
+	// slack is the number of roundings by which implementations of one layer differ besides the sum itself:
+	// scales, biases and zero points applied before or after it, and folded into constants.
 	slack = 8
 	tiny  = 0x1p-120 // what flushing denormals may cost
 )

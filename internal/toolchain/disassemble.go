@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Disassemble returns the machine code of a cubin as text. It needs nvdisasm beside ptxas or on the PATH, and
-// returns ErrNotFound if it is at neither.
+// Disassemble returns the machine code of a cubin as text. It needs nvdisasm in ptxas's directory or on the PATH,
+// and returns ErrNotFound if it is in neither.
 func (t *Ptxas) Disassemble(ctx context.Context, cubin []byte) (string, error) {
 	tool := filepath.Join(filepath.Dir(t.Path), "nvdisasm")
 	if _, err := os.Stat(tool); err != nil {

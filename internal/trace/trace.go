@@ -49,9 +49,9 @@ type Row struct {
 	Scale  float64  `json:"scale"`  // of all elements
 	Metrics
 	Own float64 `json:"own_rel_l2"` // what the region adds itself, relative to the file's value
-	// Outside is the number of elements that rounding cannot make of the inputs, and Beyond how far the worst of them is from
-	// what it can make. Without a bound for an operator of the region, Unbounded says which, Apart is the relative L2 from the
-	// evaluator that rounds where the region does, on the same inputs, and Limit what is allowed.
+	// Outside is the number of elements that rounding cannot produce from the inputs, and Beyond the worst one's
+	// distance to what it can produce. For an operator without a bound, Unbounded names it, RelL2 is the relative
+	// L2 from the evaluator that rounds where the region does, on the same inputs, and Limit what is allowed.
 	Outside   int     `json:"outside"`
 	Beyond    float64 `json:"beyond,omitempty"`
 	Unbounded string  `json:"unbounded,omitempty"`
@@ -188,7 +188,7 @@ type comparison struct {
 
 // compareOutputs compares the outputs of the model with the file as it was imported.
 func (c *comparison) compareOutputs(t *Trace) error {
-	for i, v := range c.source.Outputs { // the program's are in the same order, and its copies behind them
+	for i, v := range c.source.Outputs { // the program's are in the same order, followed by its copies
 		got, err := runtime.Float64s(c.Program.Outputs[i].DType, c.session.Output(v.Name))
 		if err != nil {
 			return fmt.Errorf("output %q: %w", v.Name, err)

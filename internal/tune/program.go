@@ -61,8 +61,8 @@ type other struct {
 	fetches bool
 }
 
-// program chooses for the launch list as a whole: each kernel's schedule among the best of its own, then how weights come ahead. A choice stays only if
-// the whole is predicted to be faster.
+// program chooses for the launch list as a whole: each kernel's schedule among the best of its own, then how
+// weights are prefetched. A choice stays only if the whole is predicted to be faster.
 func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, plan *codegen.Schedules, tasks []*task, meter *console.Meter, runnable func(v runtime.Variant, weights []byte) *runtime.Program) (*tunefile.Program, error) {
 	meter.Begin(0, "%s: tuning the program as a whole", t.Name)
 	j := &judge{Tuner: u, entry: e, target: t, runnable: runnable, tasks: map[string]*task{}, others: map[other]counts{}}
@@ -112,7 +112,7 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 		if err != nil {
 			return nil, err
 		}
-		j.Trace.add("ahead", "", a.String(), "", micro(next.us), micro(next.cold), next.failed)
+		j.Trace.add("prefetch", "", a.String(), "", micro(next.us), micro(next.cold), next.failed)
 		if j.better(next, now) {
 			now = next
 		}
@@ -124,7 +124,7 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 	return out, nil
 }
 
-// aheads are the ways in which weights may come ahead, beside the default.
+// prefetches are the alternatives to the default weight prefetch.
 func aheads(t *target.Target) (out []tunefile.Prefetch) {
 	if !t.DependentLaunch {
 		return nil

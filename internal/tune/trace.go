@@ -18,8 +18,10 @@ type Trace struct {
 	rows [][]string
 }
 
-// traced are the columns of a trace. A step is of a kernel by itself (kernel), of a kernel in the launch list (swap), of a chain in it whose parts are launches of their own (split), or of the list as a whole
-// (default, best, ahead). Estimates are those of the family's plan; times are predicted by counts or measured, cold_us is with weights that L2 does not have.
+// traced are the columns of a trace. A step is of a kernel by itself (kernel), of a kernel in the launch list
+// (swap), of a fused region in it that is split into launches (split), or of the list as a whole (default, best,
+// prefetch). Estimates are those of the family's plan. Times are predicted from counts or measured. cold_us is
+// with weights that L2 does not have.
 var traced = []string{"step", "kernel", "choice", "estimate_us", "us", "cold_us", "failed"}
 
 // TracePath is where the trace of a tuning file lies.

@@ -223,7 +223,7 @@ func (u *Tuner) counted(k *task, v version, c *kernel.Context, t *target.Target)
 	return n, err
 }
 
-// countVersion counts a kernel, with a prefetch of nothing in front of it if it fetches.
+// countVersion counts a kernel, preceded by an empty prefetch if it fetches.
 func countVersion(s *kernel.Spec, fetches bool, t *target.Target) (counts, error) {
 	if fetches {
 		s = codegen.Fetching(s)

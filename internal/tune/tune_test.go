@@ -68,7 +68,7 @@ func TestNearTheBestOfAll(t *testing.T) {
 			s, err := families.New(nil).Space(node, ctx)
 			require.NoError(t, err)
 			slow := *ctx.Target
-			slow.LaunchUS = 1e6 // beside which all plans take the same time: none is left out
+			slow.LaunchUS = 1e6 // so long that all plans take the same time: none is left out
 			all, err := families.New(nil).Space(node, &kernel.Context{Target: &slow})
 			require.NoError(t, err)
 			u, k := &Tuner{Families: families.New(nil)}, newTask(s.Signature, node, node.Region.Family)

@@ -102,7 +102,8 @@ func Work(ctx context.Context, d hal.Device, r io.Reader, w io.Writer) error {
 	}
 }
 
-// run times a program on inputs that are zero, with weights and arena where the runs in front left them. It is the median.
+// run times a program on inputs that are zero, with weights and arena as previous runs left them. It returns the
+// median.
 func (j *job) run(ctx context.Context, d hal.Device) (us float64, err error) {
 	p, err := runtime.Read(os.DirFS(j.Program))
 	if err != nil {

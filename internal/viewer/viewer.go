@@ -229,7 +229,7 @@ func lines(list []modeld.Line) []line {
 	return out
 }
 
-// difference is how far two packages are apart in a frame.
+// difference is how far two packages differ in a frame.
 type difference struct {
 	Path      number `json:"path"`  // largest distance of points of the same time, m
 	Lanes     number `json:"lanes"` // largest distance of a lane line's points, m

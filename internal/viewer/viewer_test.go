@@ -285,7 +285,7 @@ func TestLargePicturesAreDivided(t *testing.T) {
 	require.Equal(t, 64, whole.Rect.Dx())
 }
 
-// TestViewer_DescribesPackage: numbers that are not finite, models that have not run, and how far two are apart.
+// TestViewer_DescribesPackage: numbers that are not finite, models that have not run, and how far two differ.
 func TestViewer_DescribesPackage(t *testing.T) {
 	v, err := New(make([]Package, 2), 3)
 	require.NoError(t, err)

@@ -29,7 +29,7 @@ func (in *instruction) rewrite() {
 	in.plain()
 }
 
-// operands are how many the instructions have at least that sequence takes apart.
+// operands are the minimum operand counts of the instructions that sequence parses.
 var operands = map[string]int{"mov": 2, "ld": 2, "st": 2, "shfl": 4, "atom": 3, "red": 2, "cvt": 2, "bfi": 5, "max": 3, "min": 3, "setp": 3, "rsqrt": 2, "fma": 4, "selp": 4,
 	"add": 3, "sub": 3, "mul": 3, "mad": 4, "and": 3, "or": 3, "xor": 3, "not": 2, "neg": 2, "shl": 3, "shr": 3, "abs": 2}
 

@@ -20,7 +20,7 @@ type Module struct {
 type Kernel struct {
 	Name    string
 	Params  []ptx.Param
-	Static  int    // bytes of its own shared variables, which lie in front of what the launch gives it
+	Static  int    // bytes of its own shared variables, which precede those that the launch adds
 	Threads [3]int // that a block must have (.reqntid); 0 for any
 	// Registers are the text's own names of the rewritten text's registers.
 	Registers map[string]string
@@ -205,7 +205,7 @@ func (w *rewriter) module() {
 
 var variable = regexp.MustCompile(`^(?:\.(?:extern|visible|weak)\s+)?\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$%]+)\s*((?:\[\s*\d*\s*\])*)$`)
 
-// variable takes the declaration of a shared variable apart; 0 bytes are the launch's to choose.
+// variable parses the declaration of a shared variable; 0 bytes are the launch's to choose.
 func (w *rewriter) variable(line int, d string) (name string, bytes, align int) {
 	m := variable.FindStringSubmatch(strings.TrimSpace(d))
 	if m == nil {
@@ -400,14 +400,14 @@ func (w *rewriter) open(up *scope) *scope {
 	return s
 }
 
-// reserve places a shared variable behind the others.
+// reserve places a shared variable after the others.
 func (w *rewriter) reserve(name string, bytes, align int) {
 	w.k.Static = (w.k.Static + align - 1) &^ (align - 1)
 	w.k.shared[name] = w.k.Static
 	w.k.Static += bytes
 }
 
-// place puts the module's shared variables that the kernel names behind its own, and the launch's at the end.
+// place puts the module's shared variables that the kernel names after its own, and the launch's at the end.
 func (w *rewriter) place(first, last int) {
 	text := strings.Join(w.lines[first-1:last], "\n")
 	var names []string
@@ -459,7 +459,8 @@ func (w *rewriter) registers(line int, s *scope, d string) {
 	}
 }
 
-// rewrite writes the kernel's statements; its registers are known at the end only, and declared in front of them.
+// rewrite writes the kernel's statements, then declares its registers before them, since they are known only at
+// the end.
 func (w *rewriter) rewrite() {
 	first := w.line
 	if len(w.k.body) > 0 {

@@ -88,7 +88,7 @@ func (w *rewriter) statement(s statement) {
 	in.rewrite()
 }
 
-// labelName keeps labels of different scopes apart.
+// labelName qualifies labels by scope.
 func labelName(name string, s *scope) string {
 	if s.up == nil {
 		return name
@@ -134,7 +134,7 @@ func (w *rewriter) operand(s statement, o string) string {
 	})
 }
 
-// split takes operands apart at the commas outside of brackets.
+// split splits operands at the commas outside of brackets.
 func split(s string) []string {
 	var out []string
 	depth, start := 0, 0
@@ -180,7 +180,7 @@ func classOfReg(o string) ptx.Class {
 
 func isRegister(o string) bool { return classOfReg(o) != ptx.NumClasses }
 
-// address takes [base+offset] apart.
+// address parses [base+offset].
 func address(o string) (base string, off int) {
 	base = strings.Trim(o, "[] ")
 	if i := strings.IndexByte(base, '+'); i > 0 {

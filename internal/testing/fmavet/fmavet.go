@@ -7,8 +7,9 @@
 // parameters, the last two across packages. What goes through memory (maps, pointers that are passed on) is not; for that the
 // package's test looks at the compiler's output.
 //
-// It also reports functions of package math that are not exact: they are assembly on some machines, and where they are Go
-// they are compiled with fused multiply-adds. A call whose arguments make it exact says so behind it: "// fmavet: exact".
+// It also reports functions of package math that are not exact: they are assembly on some machines, and where they
+// are Go they are compiled with fused multiply-adds. A call whose arguments make it exact is marked on its line:
+// "// fmavet: exact".
 //
 // Tests are not looked at: their numbers reach no file.
 package fmavet

@@ -423,7 +423,7 @@ func plainCUDA() []Case {
 				v := float32(x.values[i] * 4)
 				x.data.([]float32)[i], x.values[i] = v, float64(v)
 				e := float64(v)
-				down := float64(e*float64(float32(1.1))) + float64(float32(0.3)) // exact enough to tell the neighbours apart
+				down := float64(e*float64(float32(1.1))) + float64(float32(0.3)) // exact enough to distinguish the neighbours
 				f := float32(down)
 				if float64(f) > down {
 					f = math.Nextafter32(f, float32(math.Inf(-1)))

@@ -88,8 +88,8 @@ const (
 	tableEnd    = "<!-- end -->\n"
 )
 
-// fillFile puts rows into a document's table: in place of those of the same program on the same device, whose measured
-// times stay where there are no new ones, or behind all others.
+// fillFile puts rows into a document's table. A row replaces that of the same program on the same device, whose
+// measured times stay where there are no new ones. New rows go last.
 func fillFile(path string, rows []row) error {
 	return replaceIn(path, rowsBegin, func(table string) (string, error) { return filled(table, rows) })
 }

@@ -12,11 +12,11 @@ import (
 
 // Case is a kernel that shows what one instruction does to given inputs.
 type Case struct {
-	Name    string // the opcode, and behind a + which of several cases of it
+	Name    string // the opcode, with "+ which" if it has several cases
 	Op      string
 	Inputs  [][]byte // a buffer each; the kernel's first parameters
 	Output  int      // bytes of the buffer that follows
-	Scalars []Scalar // parameters behind the buffers
+	Scalars []Scalar // parameters after the buffers
 	Blocks  int
 	Threads int // of a block
 	Shared  int // bytes

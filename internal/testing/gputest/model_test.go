@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Package is a compiled model beside inputs and golden outputs of it.
+// Package is a compiled model with inputs and golden outputs.
 type Package struct {
 	Name    string // MODEL/PACKAGE
 	Program *runtime.Program

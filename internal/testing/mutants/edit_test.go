@@ -85,7 +85,7 @@ func all(fs ...func(*ptx.Kernel) error) func(*ptx.Kernel) error {
 	}
 }
 
-// move puts an instruction behind another one.
+// move moves an instruction to after another one.
 func move(p part, n int, words []string, q part, m int, behind ...string) func(*ptx.Kernel) error {
 	return func(k *ptx.Kernel) error {
 		i, err := find(k, p, n, words...)

@@ -48,7 +48,7 @@ type model struct {
 	sound   []map[string][]float64 // outputs of the unchanged program, of each run
 }
 
-// apart behind the name of a model is the program whose layers are kernels of their own.
+// unfused follows the name of a model in the program whose layers are separate kernels.
 const apart = ", apart"
 
 func load(t testing.TB, name, precision string) *model {

@@ -26,14 +26,15 @@ const (
 	single = "deep, fp32"
 )
 
-// gradient is a model of what training steps have: a product with sums of rows beside its result, and the gradient of an attention of
-// 25 positions, which are padded.
+// gradient is a model of what training steps have: a product that also sums rows of its result, and the gradient
+// of an attention of 25 positions, which are padded.
 const gradient = "gradient"
 
 // joint is a model of an attention and the product of its heads, which are one kernel.
 const joint = "joint"
 
-// tail is a model of what networks end with: layers of a few neurons behind a norm, a chain of loops, of which the norm is an output too.
+// tail is a model of what networks end with: layers of a few neurons after a norm, and fused loops, of which the
+// norm is an output too.
 const tail = "tail"
 
 // perceptron is a model of two products in one kernel, of which the first makes what the second multiplies, between others.

@@ -284,7 +284,7 @@ func grid(n int) func(*runtime.Variant, *runtime.Launch) error {
 	return func(v *runtime.Variant, l *runtime.Launch) error { l.Grid[0] += n; return nil }
 }
 
-// ahead changes the parameters of a launch's prefetch: where it begins, and how many bytes it has.
+// changePrefetch changes the parameters of a launch's prefetch: where it begins, and how many bytes it has.
 func ahead(l *runtime.Launch, change func(pointer, all *runtime.Param)) error {
 	if l.Prefetch == nil {
 		return errors.New("it prefetches nothing")

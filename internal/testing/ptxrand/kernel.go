@@ -298,7 +298,7 @@ func (g *generator) float() {
 	g.instruction(ptx.Lookup(ops[g.r.IntN(len(ops))]), true)
 }
 
-// warp writes an instruction of a whole warp. Barriers keep its reads of shared memory apart from writes.
+// warp writes an instruction of a whole warp. Barriers separate its reads of shared memory from writes.
 func (g *generator) warp() {
 	d := warpWide[g.r.IntN(len(warpWide))]
 	switch g.r.IntN(4) {
@@ -430,7 +430,7 @@ func (g *generator) copyAsync() {
 	}
 }
 
-// apart writes something that not all threads execute together.
+// divergent writes something that not all threads execute together.
 func (g *generator) apart(f func()) {
 	was := g.together
 	g.together = false

@@ -439,7 +439,7 @@ func (b *bounds) differs(name string, got *ir.Tensor, exact *ir.Array) error {
 		if x == want[i] || math.IsNaN(x) && math.IsNaN(want[i]) {
 			continue
 		}
-		// Where a value jumps, noise has changed it by amplify times as much before and behind the jump.
+		// Where a value jumps, noise has changed it by amplify times as much before and after the jump.
 		off := math.Abs(x-want[i]) / ((1+1./amplify)*b.radius[name][i] + 1e-37)
 		if math.IsNaN(off) && !math.IsInf(b.radius[name][i], 1) {
 			off = math.Inf(1)

@@ -156,7 +156,7 @@ func (b *build) codes(op string, i int) []ir.DType {
 	return out
 }
 
-// quantise adds a QuantizeLinear, and a DequantizeLinear behind it if both.
+// quantise adds a QuantizeLinear, and a DequantizeLinear after it if both.
 func quantise(b *build, both bool) {
 	b.s = b.schema("QuantizeLinear")
 	var floats []ir.DType

@@ -257,7 +257,7 @@ var windowRows = []row{
 		b.one(op, []*value{x, r}, a("pooled_shape", []int{b.between(1, 3), b.between(1, 3)}))
 	}},
 	{"MaxUnpool", 1, func(b *build, op string) {
-		// behind a MaxPool that lists positions
+		// after a MaxPool that lists positions
 		b.s = b.schema("MaxPool")
 		x := b.image(2, 2, func(s []int) bool { return s[2]%2+s[3]%2 == 0 }, func(s []int) { s[2], s[3] = 2*b.between(1, 4), 2*b.between(1, 4) })
 		pooled := b.node("MaxPool", []*value{x}, 2, a("kernel_shape", []int{2, 2}), a("strides", []int{2, 2}))

@@ -8,8 +8,8 @@ import (
 )
 
 // joined decides whether another region reads what the region, a window, rows, heads or a product, computes, and makes a chain of both: a window slides
-// over it, or a contraction multiplies it. Behind a product that multiplies rows may be another one, and
-// behind one of pixels a window and another one.
+// over it, or a contraction multiplies it. A product that multiplies rows may be followed by another, and one of
+// pixels by a window and another product.
 func (b *builder) joined() {
 	first := b.g.Nodes[0]
 	shape := first.Region.Body.Outputs[0].Type.Shape
@@ -55,7 +55,8 @@ func (b *builder) joined() {
 	b.chained(parts, kept)
 }
 
-// followed decides whether further loops read what the region, a loop, computes, each the one in front of it, and makes a chain of all.
+// followed decides whether further loops read what the region, a loop, computes, each reading the previous one,
+// and fuses them.
 func (b *builder) followed() {
 	first, inputs := b.g.Nodes[0], len(b.g.Inputs)
 	parts := []*ir.Node{first}

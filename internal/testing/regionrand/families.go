@@ -163,7 +163,7 @@ func (b *builder) summed() {
 	}
 }
 
-// sumOfRows sums a value behind an anchor, or its product with an operand, over parts of its rows.
+// sumOfRows sums a value computed after an anchor, or its product with an operand, over parts of its rows.
 func (b *builder) sumOfRows(y *ir.Value) *ir.Value {
 	columns := y.Type.Shape[y.Type.Rank()-1]
 	if b.oneIn(2) {
@@ -189,7 +189,7 @@ func (b *builder) moved(h how, shape ...int) *ir.Value {
 	return b.add("Transpose", ir.Attrs{"perm": perm}, b.operand(h, stored...))
 }
 
-// window2D decides for the geometry of a window and the size of the image in front of it.
+// window2D chooses the geometry of a window and the size of its input image.
 func (b *builder) window2D(most int) (attrs ir.Attrs, window, in []int) {
 	window = []int{pick(b.tape, 1, 2, 3, 3, 5), pick(b.tape, 1, 2, 3, 3, 4)}
 	strides, dilations := []int{pick(b.tape, 1, 2, 3), pick(b.tape, 1, 2)}, []int{pick(b.tape, 1, 1, 2), pick(b.tape, 1, 1, 3)}
@@ -221,7 +221,8 @@ func (b *builder) attention() *ir.Value {
 	return b.epilogue(y, dv, -1)
 }
 
-// heads makes operands of an attention [batch,heads,rows,size], as they are or as a linear layer leaves them, perhaps beside others.
+// heads makes operands of an attention [batch,heads,rows,size], contiguous or in the layout of a linear layer,
+// whose output may hold several.
 func (b *builder) heads(storage ir.Storage, batch int) func(heads, rows, size int) *ir.Value {
 	return func(heads, rows, size int) *ir.Value {
 		o := how{storage: storage, stacked: b.stacked()}
@@ -352,7 +353,7 @@ func (b *builder) segmentsOf(x *ir.Value, of ir.DType, n, most int) *ir.Value {
 	return b.epilogue(b.add("SegmentedMatVec", nil, x, w, bias, offset, count), n, -1)
 }
 
-// epilogue is a chain of elementwise nodes behind a value; channels lie along an axis (-1: the last).
+// epilogue is a sequence of elementwise nodes that follows a value; channels lie along an axis (-1: the last).
 func (b *builder) epilogue(y *ir.Value, channels, axis int) *ir.Value {
 	anchor := y.Type.Shape
 	if axis < 0 {

@@ -95,8 +95,8 @@ type builder struct {
 	r      *ir.Region
 	inputs []*ir.Value
 	extra  map[int][]*ir.Value // tensors of scales of an operand
-	behind []*ir.Value         // what stands behind an anchor, the result left out
-	part   int                 // rows of what stands behind an anchor whose sums are a result; 0: none
+	behind []*ir.Value         // what follows an anchor, without the result
+	part   int                 // rows of what follows an anchor whose sums are a result; 0: none
 	sum    *ir.Value           // these sums
 	rng    *rand.Rand          // of constants
 	slow   bool                // it is computed by a loop

@@ -189,7 +189,7 @@ func (r *result) compare(what string, got *ir.Array, want roundoff.Range) {
 	}
 }
 
-// kind tells faults apart that have different causes.
+// kind distinguishes faults that have different causes.
 func kind(fault string) string {
 	word, _, _ := strings.Cut(fault, " ")
 	return word

@@ -283,7 +283,7 @@ func truncate(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(path, slices.Clip(raw[:n]), 0o644))
 }
 
-// Run runs the scripts of a command, in testdata/script beside its tests. UPDATE=1 rewrites the expected output.
+// Run runs a command's scripts, in testdata/script of its package. UPDATE=1 rewrites the expected output.
 func Run(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),

@@ -60,7 +60,7 @@ func (s *Device) Info() hal.Info {
 	return info
 }
 
-// Capture keeps the launches beside the graph.
+// Capture records the launches with the graph.
 func (s *Device) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error) {
 	g, err := s.Device.Capture(ctx, ops)
 	if err != nil {
@@ -76,8 +76,8 @@ type graph struct {
 	counts []*emu.Counts // by op, nil for copies; nil before the first timed run
 }
 
-// RunTimed returns what the model says of the graph's launches, so many times in a row behind the graph that runs
-// before. It runs those that were not counted yet.
+// RunTimed returns the predicted time of that many runs in a row, after the graph that runs before. It counts
+// launches that were not counted yet.
 func (g *graph) RunTimed(ctx context.Context, timing hal.Timing) (time.Duration, error) {
 	if g.d.Fail != nil {
 		if err := g.d.Fail(); err != nil {
@@ -170,7 +170,7 @@ func (g *graph) count(ctx context.Context) error {
 	return nil
 }
 
-// keyOf is what counts of a launch hang on: its kernel and parameters, and the memory behind them.
+// keyOf is what a launch's counts depend on: its kernel and parameters, and the memory that they point to.
 func keyOf(op *hal.Op) string {
 	key := fmt.Sprintf("%p %s %v %v %d %x", op.Module, op.Kernel, op.Grid, op.Block, op.Shared, op.Params)
 	for _, r := range slices.Concat(op.Reads, op.Writes, op.Prefetch) {

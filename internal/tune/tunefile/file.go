@@ -54,13 +54,13 @@ type Program struct {
 	Kernels       map[string]string `json:"kernels"` // schedules by signature
 	Ahead         *Prefetch         `json:"ahead,omitempty"`
 	US            float64           `json:"us"`
-	ColdUS        float64           `json:"cold_us"` // behind another program; 0: not measured
+	ColdUS        float64           `json:"cold_us"` // after another program; 0: not measured
 	DefaultUS     float64           `json:"default_us"`
 	DefaultColdUS float64           `json:"default_cold_us"`
 	Evaluations   int               `json:"evaluations"`
 }
 
-// Prefetch says how weights of later launches come into L2, as codegen.Ahead does.
+// Prefetch says how weights of later launches are fetched into L2, as codegen.Prefetch does.
 type Prefetch struct {
 	Off       bool    `json:"off,omitempty"`
 	NoHints   bool    `json:"no_hints,omitempty"`

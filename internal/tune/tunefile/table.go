@@ -57,7 +57,8 @@ func (f *File) suits(targets []string, machine string) error {
 	return nil
 }
 
-// Schedules are what a table says of one program: schedules by signature, and how weights come ahead. They note what was asked for.
+// Schedules are what a table says of one program: schedules by signature, and the weight prefetch. They record
+// what was asked for.
 type Schedules struct {
 	Ahead *Prefetch // nil: the default
 
