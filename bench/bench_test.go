@@ -114,8 +114,9 @@ func TestWatcher_LeavesTimedRunsAlone(t *testing.T) {
 	require.Len(t, w.seen, 1)
 }
 
-// TestLaunchesAreTimedAsTheyArePredicted on a device that takes what the model says: what a launch adds to those in front of it is what it is
-// predicted to add, with constants and inputs in the cache. A run is predicted with new inputs.
+// TestLaunchesAreTimedAsTheyArePredicted on a device that takes exactly the predicted time: a launch adds to the
+// preceding ones what it is predicted to add, with constants and inputs in the cache. A run is predicted with new
+// inputs.
 func TestLaunchesAreTimedAsTheyArePredicted(t *testing.T) {
 	machine := *target.Default()
 	on := &machine

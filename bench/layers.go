@@ -66,8 +66,8 @@ func layers(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.D
 
 func entryName(i int) string { return fmt.Sprintf("launch %d", i) }
 
-// prefixes is a variant with an entry for each launch of a run: that one and all in front of it, as they are. Any prefix of the list may
-// run by itself, since launches may run in the order of the list.
+// prefixes is a variant with an entry for each launch of a run: that launch and all preceding ones, unchanged. Any
+// prefix of the list may run by itself, since launches may run in the order of the list.
 func prefixes(v *runtime.Variant) runtime.Variant {
 	out := *v
 	out.Entries = nil
@@ -177,8 +177,8 @@ func (r *Result) predict(ctx context.Context, p *runtime.Program, v *runtime.Var
 	return nil
 }
 
-// predictPrefixes predicts what each launch adds to those in front of it, where prefixes run again and again: what a prefix touches finds in
-// the cache what the same prefix left there. Nobody fills the inputs meanwhile, so they are as states.
+// predictPrefixes predicts what each launch adds to the preceding ones, where prefixes run repeatedly: each finds
+// in the cache what its last run left there. Nobody fills the inputs meanwhile, so they count as states.
 func (r *Result) predictPrefixes(p *runtime.Program, v *runtime.Variant, counts []*emu.Counts, on *target.Target) error {
 	list := prefixes(v)
 	list.Buffers = slices.Clone(v.Buffers)

@@ -18,8 +18,9 @@ type watcher struct {
 	seen   []nvml.GPU
 }
 
-// during measures something and reads the state meanwhile, at least once. A source that takes long to read is read right behind it:
-// nvidia-smi is a process that asks the driver for its locks, which the runs that are timed would wait for.
+// during measures something and meanwhile reads the state, at least once. A source that is slow to read is read
+// right after the measurement: nvidia-smi is a process that asks the driver for its locks, which the timed runs
+// would wait for.
 func (w *watcher) during(measure func() error) error {
 	if w.source == nil {
 		return measure()

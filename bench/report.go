@@ -45,7 +45,7 @@ type Result struct {
 	Cold           *report.Summary `json:"cold"`
 	HostMS         *float64        `json:"host_ms"` // what a caller waits beyond LaunchToLaunch, by medians
 
-	// ClocksMHz are the multiprocessors' clock behind each of Samples, where it can be read quickly.
+	// ClocksMHz is the multiprocessors' clock after each of Samples, where it can be read quickly.
 	ClocksMHz []float64  `json:"sample_clocks_mhz,omitempty"`
 	Predicted *Predicted `json:"predicted"`
 
@@ -73,7 +73,7 @@ type State struct {
 	Capped      bool         `json:"clock_capped"`
 }
 
-// Layer is the time of one launch: what it adds to those in front of it, or by itself on a device without a clock.
+// Layer is the time of one launch: what it adds to the preceding ones, or by itself on a device without a clock.
 type Layer struct {
 	Index  int     `json:"index"`
 	Kernel string  `json:"kernel"`

@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Without ties the expected value is a count of arrangements: of 252 ways to choose 5 of 10, one is as extreme as "apart"
-// on either side. With ties it is the formula by hand: U = 3, variance 25/12·(11 − 60/90), z = (9.5 − 0.5)/4.640.
+// Without ties the expected value is a count of arrangements: of 252 ways to choose 5 of 10, one is as extreme as
+// "separate" on either side. With ties it is the formula by hand: U = 3, variance 25/12·(11 − 60/90), z = (9.5 −
+// 0.5)/4.640.
 func TestMannWhitney(t *testing.T) {
 	for _, c := range []struct {
 		name string

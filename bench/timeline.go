@@ -27,7 +27,7 @@ type Timeline struct {
 	Runs         int                   `json:"runs"`
 	ResolutionNS int                   `json:"resolution_ns"` // of the device's clock: its least step
 	RefinedNS    int                   `json:"refined_ns"`    // how well times are known where cycle counters refine a coarse clock; else its step
-	StampedMS    float64               `json:"stamped_ms"`    // median time of a run with stamps, beside that of Samples
+	StampedMS    float64               `json:"stamped_ms"`    // median time of a run with stamps, to compare with that of Samples
 	Launches     []TimelineLaunch      `json:"launches"`      // medians
 	Last         []profile.LaunchTimes `json:"last"`          // the last run as it was
 }

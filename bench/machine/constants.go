@@ -29,8 +29,8 @@ var measurements = []struct {
 	{"sums of tensor cores", rounding},
 }
 
-// fmaClocks is how long a multiply-add waits for the one in front: 4 clocks on every architecture since compute capability 7.0, by published
-// microbenchmarks.
+// fmaClocks is the latency of a dependent multiply-add: 4 clocks on every architecture since compute capability
+// 7.0, by published microbenchmarks.
 const fmaClocks = 4
 
 func clock(r *rig) error {

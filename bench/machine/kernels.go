@@ -116,8 +116,8 @@ func kernels(t *target.Target) *ptx.Module {
 	}
 	b.I("ret")
 
-	// A launch that computes behind what kernels of models do for the next one. It would write sums below 0, and
-	// there are none.
+	// A launch that computes what models' kernels compute before a dependent launch. It would write sums below 0,
+	// and there are none.
 	b = newKernel(m, "work", workThreads)
 	if t.DependentLaunch {
 		b.I("griddepcontrol.wait")
@@ -177,7 +177,7 @@ func kernels(t *target.Target) *ptx.Module {
 	})
 	b.done(next)
 
-	// Likewise, a chain for each block: they begin so many bytes apart.
+	// Likewise, with one pointer chase for each block; their starts are a fixed number of bytes from each other.
 	b = newKernel(m, "chains", 32)
 	from, at, next = b.address("from"), b.Reg(ptx.B64), b.Reg(ptx.B32)
 	b.I("mul.lo.s32", next, b.block, b.number("apart"))
@@ -214,9 +214,9 @@ func kernels(t *target.Target) *ptx.Module {
 	return m
 }
 
-// handshake is that of split-K blocks (codegen/contraction, partials), 1 << shift of which share a counter: a block's
-// threads store their partial sums, its first thread counts the block behind them and tells the others how many came
-// before.
+// handshake is that of split-K blocks (codegen/contraction, partials), 1 << shift of which share a counter. A
+// block's threads store their partial sums. Then its first thread counts the block and tells the others how many
+// came before.
 func handshake(m *ptx.Module) {
 	b := newKernel(m, "handshake", handshakeThreads)
 	counter, mine, group, i := b.Reg(ptx.B64), b.Reg(ptx.B64), b.Reg(ptx.B32), b.Reg(ptx.B32)
@@ -253,9 +253,9 @@ const (
 	together  = 16  // loads that do not wait for each other
 )
 
-// streams are reads and writes of many bytes by all threads, 16 a thread at a time. Each round goes over all bytes; in each, a block reads
-// the part that the next one had in the round before, so that its first-level cache holds none of it. What it writes stays its own: the
-// part itself, or, of a copy, as much behind all parts.
+// streams are reads and writes of many bytes by all threads, 16 a thread at a time. Each round goes over all
+// bytes. A block reads the part that the next one had in the previous round, so that its first-level cache holds
+// none of it. It always writes its own part: of the buffer, or, if it copies, of a second half.
 func streams(m *ptx.Module) {
 	for _, s := range []struct {
 		name          string

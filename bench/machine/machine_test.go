@@ -186,7 +186,7 @@ func TestADryRunGoesThroughEverything(t *testing.T) {
 	}
 }
 
-// TestAFaultLeavesTheOtherMeasurements, and is an error beside them.
+// TestAFaultLeavesTheOtherMeasurements, and is reported as an error with them.
 func TestAFaultLeavesTheOtherMeasurements(t *testing.T) {
 	for _, at := range []int{1, 9} {
 		s := simulate(t, cost.Of(target.Default()))
@@ -467,8 +467,8 @@ func TestPrefetches_ThatNeverComeAreNoRate(t *testing.T) {
 	require.InDelta(t, 0, cost.Of(on).PrefetchKept, 0.01)
 }
 
-// TestPrefetches_ShorterThanALaunchHaveNoRate: of memory so fast that all bytes have come when a launch behind the
-// prefetch begins.
+// TestPrefetches_ShorterThanALaunchHaveNoRate: of memory so fast that all bytes have arrived when the next launch
+// begins.
 func TestPrefetches_ShorterThanALaunchHaveNoRate(t *testing.T) {
 	h200, err := target.OfDevice("h200")
 	require.NoError(t, err)

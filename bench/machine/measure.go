@@ -20,10 +20,10 @@ type Options struct {
 	Note    func(text string) // what is measured now; nil: nobody wants to know
 }
 
-// Measure measures the constants of the cost model on a device. A figure's middle is the median of the samples, its
-// ends are the tenths from both sides, without outliers. What cannot be measured is in Left, with the reason. A
-// measurement that fails leaves the others: then there is an error beside the file, if anything was found. On the CPU
-// device everything runs, on little data, and the file says that it describes no GPU.
+// Measure measures the constants of the cost model on a device. A figure's middle is the median of the samples;
+// its ends are the first and last deciles without outliers. What cannot be measured is in Left, with the reason.
+// If a measurement fails, the file still has the others and Measure also returns an error. On the CPU device
+// everything runs, on little data, and the file says that it describes no GPU.
 func Measure(ctx context.Context, d hal.Device, opt Options) (*cost.File, error) {
 	t, err := target.For(d.Info().Target)
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *rig) alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
 	return m, err
 }
 
-// apart runs something and frees what it allocated.
+// scoped runs something and frees what it allocated.
 func (r *rig) apart(f func() error) (err error) {
 	before := r.held
 	r.held = nil
@@ -166,7 +166,7 @@ func (r *rig) warm() error {
 	})
 }
 
-// constants are memory that a launch reads only, and ahead is memory that it prefetches only: parameters of op.
+// constants marks memory that a launch only reads, prefetched memory that it only prefetches: parameters of op.
 type (
 	constants struct{ hal.Memory }
 	ahead     struct{ hal.Memory }
@@ -206,7 +206,7 @@ func row(op hal.Op, n int, dependent bool) []hal.Op {
 	return out
 }
 
-// chain is launches each of which begins when the one in front has ended.
+// inOrder makes each launch begin when the previous one has ended.
 func chain(ops ...hal.Op) []hal.Op {
 	for i := range ops {
 		if ops[i].After = nil; i > 0 {
@@ -308,7 +308,8 @@ func (r *rig) twice(n int, op func(n int) hal.Op) (cost.Figure, error) {
 // ones run several times in a row.
 const shortest = 1000
 
-// difference is what launches take more than others, run in turns behind further ones that are not timed; nil: none.
+// difference is how much longer some launches take than others, run in turns after launches that are not timed;
+// nil: none.
 func (r *rig) difference(samples int, before, less, more []hal.Op) (f cost.Figure, err error) {
 	err = r.apart(func() error {
 		var graphs [3]hal.Graph
@@ -343,7 +344,7 @@ func (r *rig) difference(samples int, before, less, more []hal.Op) (f cost.Figur
 	return f, err
 }
 
-// after is what launches take behind others that are not timed.
+// after is the time of launches after others that are not timed.
 func (r *rig) after(before []hal.Op, ops ...hal.Op) (cost.Figure, error) {
 	return r.difference(r.opt.Samples, before, nil, chain(ops...))
 }

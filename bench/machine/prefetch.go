@@ -94,7 +94,7 @@ func (p *prefetching) prepare() (err error) {
 	return err
 }
 
-// behind is launches behind those that flush L2.
+// flushed puts launches after those that flush L2.
 func (p *prefetching) behind(ops ...hal.Op) []hal.Op {
 	return chain(append(append([]hal.Op{}, p.flush...), ops...)...)
 }
@@ -155,7 +155,7 @@ func (p *prefetching) rate() error {
 		}
 		return us - (p.on.Launch(true) + p.on.StartUS) // until the first byte is asked for
 	}
-	// Ends of the range are no quantiles of one distribution; they only say how far the samples lie apart.
+	// Ends of the range are no quantiles of one distribution; they only show the spread of the samples.
 	f := cost.Figure{
 		Low:    at(func(f cost.Figure) float64 { return f.Low }),
 		Middle: at(func(f cost.Figure) float64 { return f.Middle }),
@@ -233,7 +233,7 @@ func (r *rig) sample(m hal.Memory) hal.Op {
 	return r.op("chains", r.sizes.fill, 1, max(1, min(r.sizes.steps, lines)/4), constants{m}, lines*lineBytes)
 }
 
-// leastContrast is how much longer memory takes than L2 where the two can be told apart.
+// leastContrast is how much longer memory must take than L2 for the two to be distinguishable.
 const leastContrast = 1.25
 
 // foundBetween keeps the share of lines that L2 served of a sample, by what that takes if DRAM serves all and if L2

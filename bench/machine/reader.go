@@ -11,8 +11,9 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// Reader is a graph that reads at least so many bytes of memory of its own, which puts all else out of the caches. It writes next to nothing, so
-// that a cache behind it has no lines to write back. free releases what was allocated.
+// Reader is a graph that reads at least so many bytes of memory of its own, which evicts everything else from the
+// caches. It writes next to nothing, so the cache then has no lines to write back. free releases what was
+// allocated.
 func Reader(ctx context.Context, d hal.Device, bytes int) (g hal.Graph, free func() error, err error) {
 	return readerOf(ctx, d, bytes, hal.DeviceMemory)
 }

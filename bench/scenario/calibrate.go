@@ -22,7 +22,7 @@ const (
 	calibrationSeed  = 1<<63 + 39 // of loops that nobody else runs
 )
 
-// recordedPrefix is in front of the names of outputs that repeat what networks see, where a batch records it.
+// recordedPrefix starts the names of outputs that repeat what networks see, where a batch records it.
 const recordedPrefix = "recorded:"
 
 // network is the graph of what an algorithm learned and its precision; nil if nothing did.

@@ -20,7 +20,7 @@ type Checkpoint struct {
 	Metrics [][]float64       // of a batch that had ended; it has no states then
 }
 
-// checkpoint is that of a batch in front of a step.
+// checkpoint is the state of a batch before a step.
 func (b *batch) checkpoint(step int) (*Checkpoint, error) {
 	c := &Checkpoint{First: b.first, Loops: len(b.list), Step: step, States: map[string][]byte{}}
 	for _, name := range b.stateNames() {
@@ -54,9 +54,9 @@ func (b *batch) restore(c *Checkpoint) error {
 	return nil
 }
 
-// fit is a state of a checkpoint for as many loops as the step has. A step of a controller is compiled for as many as
-// run at once, which a run that goes on may have fewer or more of: its loops then stand in front of what the batch has
-// begun with. Their states are [..., loops] of float32.
+// fit resizes a checkpoint's state to the step's number of loops. A controller's step is compiled for the loops
+// that run at once, of which a resumed run may have fewer or more. The checkpoint's loops come first, before the
+// batch's initial ones. States are [..., loops] of float32.
 func (b *batch) fit(name string, c *Checkpoint) ([]byte, error) {
 	data, from := c.States[name], len(c.States["alive"])/4
 	if from == b.size || b.models != nil || b.policy != nil {
@@ -111,7 +111,7 @@ func (d *design) stateSizes() map[string]int {
 	return sizes
 }
 
-// stops is the checkpoint in front of a step, if the batch is to end there.
+// stops hands over the checkpoint before a step, if the batch is to end there.
 func (b *batch) stops(ctx context.Context, step int) error {
 	if b.stopped == nil || ctx.Err() == nil {
 		return nil
@@ -124,7 +124,7 @@ func (b *batch) stops(ctx context.Context, step int) error {
 	return ctx.Err()
 }
 
-// keeps has the checkpoint in front of a step kept, if it is time and steps were run since the first one.
+// keeps saves the checkpoint before a step, if it is due and steps have run since the first one.
 func (b *batch) keeps(first, step int) error {
 	if b.keep == nil || step == first || time.Since(b.saved) < b.every {
 		return nil

@@ -37,7 +37,7 @@ func asked(_ *builder, seen map[string]num, _ []num) (curvature, accel num, next
 	return seen["road0"], seen["ask_accel"], nil
 }
 
-// follow keeps the driver's speed, or 4 m and 1.45 s behind a car in front.
+// follow keeps the driver's speed, or 4 m and 1.45 s to a leading car.
 func follow(b *builder, seen map[string]num) num {
 	v := seen["speed"]
 	free := b.clip(b.mul(b.c(0.5), b.sub(seen["cruise"], v)), b.c(-2), b.c(1.5))

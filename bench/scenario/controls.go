@@ -115,7 +115,7 @@ var controlMetrics = []Metric{
 	{Name: "duration", Unit: "s", Neutral: true, Doc: "how long it ran"},
 }
 
-// controlStates are what a loop of tier controls keeps beside its commands.
+// controlStates are what a loop of tier controls keeps in addition to its commands.
 var controlStates = []string{
 	"alive", "speed", "accel", "steer", "slip", "yaw_rate", "command", "lateral", "steps", "not_finite",
 	"lateral_error_squared", "lateral_error_largest", "accel_error_squared", "accel_error_largest", "speed_error_largest",
@@ -158,7 +158,7 @@ func (w *world) respond() {
 	}
 }
 
-// track updates the sums of tier controls behind a step; before are the states in front of it.
+// track updates the sums of tier controls after a step; before are the states before it.
 func (w *world) track(before map[string]num) {
 	s, one := w.state, w.c(1)
 	most := func(name string, x num) { s[name] = w.max(s[name], x) }

@@ -7,7 +7,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// derivation is a number that a step reads beside the parameters, from which it is computed once, in float64.
+// derivation is a number that a step reads in addition to the parameters, from which it is computed once, in
+// float64.
 type derivation struct {
 	name string
 	of   func(p func(name string) float64) float64

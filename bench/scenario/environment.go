@@ -123,8 +123,8 @@ func (b *batch) kept() []string {
 	return names
 }
 
-// Observe is what loops see now, [len(Observations)][loops], until the next call. It must be called once in front of each
-// Step, since frames are drawn and dropped by it.
+// Observe is what loops see now, [len(Observations)][loops], until the next call. It must be called once before
+// each Step, since it draws and drops frames.
 func (e *Environment) Observe(ctx context.Context) ([][]float32, error) {
 	if !e.started {
 		return nil, errors.New("loops have not been started: call Reset")

@@ -180,8 +180,8 @@ func (f *Family) check() error {
 	return nil
 }
 
-// checkProfiles says which point of a car's speed profile can be at or before the one in front of it. Those that are
-// drawn from a normal distribution are checked when they are drawn.
+// checkProfiles finds a point of a car's speed profile that may not come after the previous one. Points drawn from
+// a normal distribution are checked when they are drawn.
 func (f *Family) checkProfiles() (param string, err error) {
 	for c := range Cars {
 		for k := 1; k < knots; k++ {

@@ -61,7 +61,7 @@ var ManeuverFamilies = func() []Family {
 		}
 		return f
 	}
-	// lead is a car in front with points of its speed: m/s, s.
+	// lead is a leading car with points of its speed: m/s, s.
 	lead := func(speed, gap, cruise, duration float64, points ...[2]float64) map[string]float64 {
 		values := map[string]float64{
 			"speed": speed, "cruise": cruise, "duration": duration, "car0_present": 1, "car0_gap": gap,

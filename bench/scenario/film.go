@@ -34,8 +34,8 @@ func (p *part) bytes() int { return p.width * p.height * 3 / 2 }
 // look is how the part is seen.
 func (p *part) look() camera.Look { return camera.Driving(p.width, p.height, false) }
 
-// from is the pixel of the recorded picture that shows what a model's pixel (u, v) is to show, of a car that is so far
-// ahead and right of the one that recorded, and turned to the left.
+// from is the pixel of the recorded picture that shows what a model's pixel (u, v) must show, for a car that is
+// displaced forward and right of the recording one, and turned to the left.
 func (p *part) from(u, v, height, forward, right, turn float64) (x, y float64) {
 	sin, cos := ir.Sin(turn), ir.Cos(turn)
 	across, down := (u-p.x)/p.focal, (v-p.y)/p.focal

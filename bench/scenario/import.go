@@ -19,7 +19,7 @@ type recording struct {
 	lead      []leadSample
 }
 
-// leadSample is the car in front at a sample.
+// leadSample is the leading car at a sample.
 type leadSample struct {
 	there      bool
 	gap, speed float64 // m, from the front of the own car; m/s
@@ -30,10 +30,10 @@ const (
 	leastSpacing  = 2.0    // m, between knots
 	leastInterval = 0.1    // s, between samples
 	leastDrive    = 10.0   // m
-	unseen        = 5000.0 // m: how far ahead a lead is that is not there
+	unseen        = 5000.0 // m: distance of a lead that is not there
 )
 
-// family is a drive as a scenario: its road, what the driver's speed was, and the car in front.
+// family is a drive as a scenario: its road, the driver's speed, and the leading car.
 func (r *recording) family(name, doc string) (*Family, error) {
 	n := len(r.time)
 	if n < 2 {
@@ -94,8 +94,8 @@ func (r *recording) between(time float64) (i int, share float64) {
 	return i, min(max((time-r.time[i])/(r.time[i+1]-r.time[i]), 0), 1)
 }
 
-// addLead places the car in front along the road, if there ever is one. Between samples of one car it moves evenly; from
-// one car to another, or to none, it jumps.
+// addLead places the leading car along the road, if there ever is one. Between samples of one car it moves evenly;
+// from one car to another, or to none, it jumps.
 func (r *recording) addLead(road *Road, way []float64) {
 	ever := false
 	for _, l := range r.lead {

@@ -14,7 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// radarToCamera is how far the camera is behind the radar, from which leads are measured: m (openpilot,
+// radarToCamera is the distance from the camera forward to the radar, from which leads are measured: m (openpilot,
 // selfdrive/controls/radard.py, RADAR_TO_CAMERA).
 const radarToCamera = 1.52
 

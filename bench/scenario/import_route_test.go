@@ -11,7 +11,8 @@ import (
 	"github.com/spark-compile/spark-compile/dora/route"
 )
 
-// rlog writes a drive as openpilot logs it, of a device that is mounted straight: a lead 30 m ahead from 5 s to 20 s.
+// rlog writes a drive as openpilot logs it, from a device that is mounted straight: a lead at 30 m from 5 s to 20
+// s.
 func (d *madeDrive) rlog(t *testing.T, path string, damage func(k int, p *route.LivePose), params route.CarParams) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))

@@ -88,7 +88,7 @@ var sums = []string{
 	"lateral_largest", "lateral_jerk_squared", "accel_largest", "brake_largest", "jerk_squared", "command_changes",
 }
 
-// measure updates the sums behind a step; before are the states in front of it.
+// measure updates the sums after a step; before are the states before it.
 func (w *world) measure(before map[string]num) {
 	s, one, zero := w.state, w.c(1), w.c(0)
 	is := func(c cond) num { return w.where(c, w.all(1), w.all(0)) }
@@ -167,7 +167,7 @@ func (w *world) results() (out []num) {
 		"brake_max": s["brake_largest"], "jerk": root("jerk_squared"), "duration": w.mul(s["steps"], w.c(Step)),
 		"oscillation": w.div(s["command_changes"], w.mul(steps, w.c(Step))),
 	}
-	none := w.sub(s["steps"], s["steps"]) // 0; a constant beside the others would cut the kernel in two
+	none := w.sub(s["steps"], s["steps"]) // 0, but not a constant, which would split the kernel in two
 	by[leftCorridor], by["speed_error"] = none, none
 	if w.filmed() {
 		by[leftCorridor] = s[leftCorridor]

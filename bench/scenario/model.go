@@ -19,8 +19,8 @@ import (
 // of each loop, keep histories for each loop, and command as modeld does. A step has no host step: drawing, warp, models,
 // parsed commands, vehicle and metrics are one program.
 //
-// What is drawn is as late, as noisy and as often dropped as what other algorithms observe; noise of distances shakes the
-// camera. Models see the nearest pixel of pictures of a comma 3X that looks straight ahead.
+// What is drawn is as late, as noisy and as often dropped as what other algorithms observe; noise of distances
+// shakes the camera. Models see the nearest pixel of pictures of a comma 3X that is mounted straight.
 type Models struct {
 	Name      string
 	ONNX      []*onnx.Model // a driving model, or a vision model and a policy

@@ -77,7 +77,7 @@ func stateOf(t testing.TB, b *batch, name string) []float32 {
 	return runtime.View[float32](raw)
 }
 
-// roads are drawn loops on roads that bend, with cars ahead, of which pictures differ.
+// roads are drawn loops on bending roads with leading cars, whose pictures differ.
 func roads(rng *rand.Rand, n int) []Scenario {
 	list := drawn(rng, n)
 	for i := range list {
@@ -284,7 +284,7 @@ func TestModels_AreModelds(t *testing.T) {
 	}
 }
 
-// TestModels_HaveTheSameBitsInAnyCompany: a loop depends neither on its place in a batch, nor on the loops beside it.
+// TestModels_HaveTheSameBitsInAnyCompany: a loop depends neither on its place in a batch nor on the other loops.
 func TestModels_HaveTheSameBitsInAnyCompany(t *testing.T) {
 	d := openEmu(t, emu.Options{})
 	m := modelsOf(t, "vision", "policy")

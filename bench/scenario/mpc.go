@@ -4,21 +4,22 @@ import (
 	"math"
 )
 
-// Of the lateral model-predictive controller: a double integrator, offset y and speed across w, that an acceleration
-// beside that of the road moves. That is the kinematic car at small angles, at any speed: w is speed times heading.
+// Of the lateral model-predictive controller: a double integrator of offset y and lateral speed w, moved by an
+// acceleration relative to the road's. That is the kinematic car at small angles, at any speed: w is speed times
+// heading.
 const (
 	mpcStages     = 5
-	mpcStage      = 0.25 // s, as far apart as the first previews of the road
+	mpcStage      = 0.25 // s, the interval of the first previews of the road
 	mpcIterations = 16
 	mpcDelay      = 0.2 // s, from a command to half its effect: delay and lag of steering by default
 
-	mpcOffsetCost = 0.4 // of y², 1/s⁴, beside 1 of acceleration²
+	mpcOffsetCost = 0.4 // of y², 1/s⁴; acceleration² costs 1
 	mpcSpeedCost  = 1.2 // of w², 1/s²
 )
 
-// mpcProblem is the controller's quadratic program, condensed to the accelerations of all stages: least ½aᵀHa + aᵀFx
-// within bounds. The cost behind the last stage is that of the unbounded optimum for ever (Riccati), so without bounds
-// the first acceleration is that of the linear-quadratic regulator.
+// mpcProblem is the controller's quadratic program, condensed to the accelerations of all stages: least ½aᵀHa +
+// aᵀFx within bounds. The terminal cost is that of the unbounded infinite-horizon optimum (Riccati), so without
+// bounds the first acceleration is that of the linear-quadratic regulator.
 type mpcProblem struct {
 	h     [mpcStages][mpcStages]float64
 	f     [mpcStages][2]float64
@@ -58,7 +59,7 @@ func newMPCProblem() (p mpcProblem) {
 		}
 		cost = next
 	}
-	// state is the effect of each stage's acceleration, and of the first state, on the state behind stage k.
+	// state is the effect of each stage's acceleration, and of the first state, on the state after stage k.
 	var effect [mpcStages][2]float64
 	power := matrix{{1, 0}, {0, 1}}
 	for i := range p.h {

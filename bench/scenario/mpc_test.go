@@ -17,7 +17,7 @@ func horizon(stages int, x [2]float64) float64 {
 	const t = mpcStage
 	y := make([]float64, stages) // gradient at zero
 	h := make([][]float64, stages)
-	reach := func(from, to int) [2]float64 { // of a unit acceleration in a stage, on the state in front of a later one
+	reach := func(from, to int) [2]float64 { // of a unit acceleration in a stage, on the state before a later one
 		return [2]float64{t*t/2 + float64(to-from-1)*t*t, t}
 	}
 	for i := range h {

@@ -14,8 +14,8 @@ type Param struct {
 	Doc       string
 }
 
-// Cars is how many other cars a scenario has. Car 0 is the one in front at the start; car 1 drives behind car 0 or
-// beside it.
+// Cars is the number of other cars in a scenario. Car 0 is the leading car at the start; car 1 follows car 0 or
+// drives in another lane.
 const Cars = 2
 
 // knots is how many points the speed profile of a car has.
@@ -25,7 +25,7 @@ const knots = 4
 // maneuver.
 const asks = 6
 
-// never is a time behind the end of every scenario.
+// never is a time after the end of every scenario.
 const never = 1e6
 
 // Params lists what a scenario may say, in the order of the table that the step reads.

@@ -12,7 +12,7 @@ import (
 // sights are what cameras see besides seen: remembered like it, so that pictures are as late and as often dropped.
 var sights = []string{"station", "car0_gap", "car0_side", "car1_gap", "car1_side"}
 
-// bonnet is how far a car's front is ahead of its camera, in metres.
+// bonnet is the distance from a car's camera to its front, in metres.
 const bonnet = 1.52
 
 // planes are those of the pictures that driving models have of two cameras: luma in four, U and V.
@@ -22,8 +22,8 @@ const (
 	lumaPlane = 4
 )
 
-// view is how models see what cameras see: which pixel of a camera's picture each pixel of theirs is. The cameras look
-// straight ahead, so that it is the same for all loops, and rows are rows and columns columns.
+// view maps the models' pixels to those of a camera's picture. The cameras are mounted straight, so it is the same
+// for all loops, and rows map to rows and columns to columns.
 type view struct {
 	height, width int // of a plane
 	lens          [cameras]openpilot.Camera
@@ -130,8 +130,8 @@ func (b *builder) lens(v *view, f func(openpilot.Camera) float64) num {
 // each makes a number of every loop one that pixels share: [loops, 1, 1, 1, 1].
 func (b *builder) each(x num) num { return num{b.shape(x.v, b.loops, 1, 1, 1, 1)} }
 
-// bend is how far the road ahead is left of the direction that it has at a station, at a distance: the integral of its
-// curvature, twice. Lengths along the road are taken for those along the axis.
+// bend is how far the road is left of its direction at a station, after a distance: the double integral of its
+// curvature. Lengths along the road are approximated by those along the axis.
 func (w *world) bend(station, ahead num, each func(num) num) num {
 	slope := w.p("curve_slope")
 	ramp := w.p("curve_ramp")
@@ -164,7 +164,7 @@ type canvas struct {
 	pair    num // 1 for chroma, whose pixels are of two columns
 	focal   num
 	axis    num // column and
-	horizon num // row of what lies straight ahead
+	horizon num // row of the horizon
 }
 
 // span says which pixels are in columns from one to another: those whose number is at least the first, rounded, and
@@ -253,7 +253,7 @@ func (w *world) picture(v *view, see map[string]num) *ir.Value {
 	return w.shape(bytes, w.loops*cameras, planes, v.height, v.width)
 }
 
-// car paints a car's rear: how far ahead of the camera, and left of the centre of the lane.
+// car paints a car's rear: its distance from the camera, and how far it is left of the middle of the lane.
 func (c *canvas) car(centre func(num, func(num) num) num, ahead, left num) {
 	near := c.max(ahead, c.c(0.1))
 	plain := func(x num) num { return x }

@@ -133,8 +133,8 @@ func perceptron(b *onnx.Builder) {
 	b.Output("action", ir.Float32, "N", 2)
 }
 
-// TestPolicy_HasTheSameBitsInAnyCompany: in each precision a loop depends neither on its place in a batch nor on the
-// loops beside it, and the checks of the CPU device pass.
+// TestPolicy_HasTheSameBitsInAnyCompany: in each precision a loop depends neither on its place in a batch nor on
+// the other loops, and the checks of the CPU device pass.
 func TestPolicy_HasTheSameBitsInAnyCompany(t *testing.T) {
 	fulltest.Long(t)
 	m := policyFile(t, perceptron)

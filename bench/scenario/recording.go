@@ -41,7 +41,7 @@ type Pose struct {
 	Calibration modeld.Calibration
 }
 
-// framesApart is how far apart frames are at least, in metres. Of a car that stands one is enough.
+// frameDistance is the least distance between frames, in metres. One frame of a standing car is enough.
 const framesApart = 0.1
 
 // taken are the numbers of the frames that loops see, or an error if they leave gaps.

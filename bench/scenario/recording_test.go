@@ -56,7 +56,7 @@ func frameOf(s openpilot.Scene, road, wide openpilot.Camera, rpy [3]float64) mod
 	return modeld.Frame{Road: modeld.Picture(road.See(s, rpy)), Wide: modeld.Picture(wide.See(s, rpy))}
 }
 
-// middle are poses in the middle of the lane, some metres apart.
+// middle are poses in the middle of the lane, some metres from each other.
 func middle(n int, apart float64) (poses []Pose) {
 	for i := range n {
 		poses = append(poses, Pose{Station: float64(float32(float64(i) * apart))})
@@ -145,7 +145,8 @@ func TestReprojected_IsModeldsWarpWhereItWasRecorded(t *testing.T) {
 	require.Equal(t, len(poses), i)
 }
 
-// road colours by rays, apart from package drive: what lies at a place of the road, along and left of the middle.
+// groundAt is the colour of the road by rays, independent of package drive, at a place along the road and left of
+// the middle.
 func groundAt(s Scenario, along, left, thinnest float64) openpilot.Colour {
 	lane := s.Get("lane_width")
 	wave := func(w openpilot.Wave) byte { return byte(w.Most * (1 + math.Sin(along/w.Length)) / 2) }
@@ -167,8 +168,8 @@ func groundAt(s Scenario, along, left, thinnest float64) openpilot.Colour {
 	return c
 }
 
-// truth is what modeld's warp would take of what cameras that look straight ahead see in a pose, on a straight road:
-// the ray of each pixel, where it meets the ground. above marks pixels of the sky.
+// truth is what modeld's warp would take from straight cameras in a pose, on a straight road: each pixel's ray,
+// where it meets the ground. above marks pixels of the sky.
 func truth(t testing.TB, s Scenario, v *view, p Pose) (pixels []byte, above []bool) {
 	require.Zero(t, s.Get("curvature"))
 	sin, cos := math.Sincos(p.Heading)
@@ -263,8 +264,8 @@ func (f *film) lumaOf(frame, k, x, y int, forward, right, turn float64) byte {
 	return f.data[at]
 }
 
-// TestReprojected_ShowsTheGroundFromBeside measures pictures of a drawn road that is seen from beside the car that
-// recorded it, against what is seen from there.
+// TestReprojected_ShowsTheGroundFromAnOffset compares reprojected pictures of a drawn road, seen from the side of
+// the recording car's path, with what a camera sees there.
 func TestReprojected_ShowsTheGroundFromBeside(t *testing.T) {
 	const height, width = 256, 512
 	s := Default("straight")
@@ -280,7 +281,7 @@ func TestReprojected_ShowsTheGroundFromBeside(t *testing.T) {
 	for _, heading := range []float64{.02, .05, .1} {
 		poses = append(poses, Pose{Heading: heading}, Pose{Heading: -heading, Offset: 1, Station: .75})
 	}
-	poses = append(poses, Pose{Offset: -1, Station: 3.9}) // 2.9 m behind the last frame
+	poses = append(poses, Pose{Offset: -1, Station: 3.9}) // 2.9 m past the last frame
 	got := projected(t, v, s, poses)
 	size := len(got) / len(poses)
 	for i, p := range poses {
@@ -345,8 +346,8 @@ func TestReprojected_FollowsTheBend(t *testing.T) {
 	}
 }
 
-// TestReprojected_ShowsCarsWhereTheyWouldLieOnTheRoad: from beside, what is at a height is shifted like the ground that
-// it hides, so by less than it should be: by the offset in pixels, times the height in heights of the camera.
+// TestReprojected_ShowsCarsWhereTheyWouldLieOnTheRoad: seen from an offset, an object at a height is shifted like
+// the ground that it hides, so by too little: by the offset in pixels, times its height in camera heights.
 func TestReprojected_ShowsCarsWhereTheyWouldLieOnTheRoad(t *testing.T) {
 	const height, width, offset, ahead = 256, 512, 1., 20.
 	s := Default("straight")
@@ -473,7 +474,7 @@ func TestRecording_EndsWithItsCorridor(t *testing.T) {
 	require.Equal(t, 1., metricOf(t, out, 0, "left_corridor"))
 	require.Less(t, metricOf(t, out, 0, "offset_max"), corridorSide+.2)
 	require.Less(t, metricOf(t, out, 0, "duration"), 2.9)
-	// The same loop far ahead of the last frame that it passed.
+	// The same loop far past the last frame.
 	s, err = s.With("heading", .11)
 	require.NoError(t, err)
 	out, err = run.RunBatch(t.Context(), []Scenario{s}, steers(0), 1, 1)

@@ -13,8 +13,8 @@ const MaxKnots = 1024
 // maxRoadBytes is how much memory the roads of a batch may take.
 const maxRoadBytes = 1 << 30
 
-// Road is a road given by knots, and what was recorded on it. Between knots values are linear; before the first and
-// behind the last knot they are those of that knot. Knots are evenly spaced, so that a kernel finds them by a product.
+// Road is a road given by knots, and what was recorded on it. Values are linear between knots and constant before
+// the first and after the last. Knots are evenly spaced, so that a kernel finds them by a product.
 //
 // The car's station is the distance along the road, its offset and heading are those to the road: on the road of a
 // recorded drive, they are the distance along the record and the errors to it.
@@ -30,7 +30,7 @@ type Road struct {
 	Interval float64   `json:"interval,omitempty"`
 
 	// Lead is where on the road the rear of car 0 was at each sample of Speed, in m, and LeadSpeed its speed in m/s.
-	// Nil: car 0 is as parameters say. A car that is not seen is 1000 m ahead or more.
+	// Nil: car 0 is as parameters say. A car that is not seen is at least 1000 m away.
 	Lead      []float64 `json:"lead,omitempty"`
 	LeadSpeed []float64 `json:"lead_speed,omitempty"`
 }
@@ -154,8 +154,8 @@ func interpolate(list []float64, place float64) float64 {
 	return list[i] + float64((place-float64(i))*(list[i+1]-list[i]))
 }
 
-// roadRows are the numbers of its road that a step reads beside the parameters of a scenario, of which r is nil where it
-// has none.
+// roadRows are the numbers of its road that a step reads in addition to a scenario's parameters; r is nil for a
+// scenario without a road.
 var roadRows = func() []roadRow {
 	type row = roadRow
 	list := []row{
@@ -164,7 +164,8 @@ var roadRows = func() []roadRow {
 		{"record_timed", func(r *Road) float64 { return indicator(r != nil && r.Interval != 0) }},
 		{"lead_there", func(r *Road) float64 { return indicator(r != nil && r.Lead != nil) }},
 	}
-	// A grid is that of the knots or that of the samples: how far they are apart, in m or s, and how many follow the first.
+	// A grid is that of the knots or that of the samples: their interval, in m or s, and how many follow the
+	// first.
 	grid := func(name string, of func(r *Road) (each float64, last int)) {
 		some := func(r *Road) (float64, int) {
 			if r == nil {
@@ -326,7 +327,7 @@ func (w *world) recordedLead(station, time, gap, speed num) (num, num) {
 	return gap, w.pick("lead_there", w.column(at, columnLeadSpeed), speed)
 }
 
-// measureRecord adds to the error of the speed; time is that behind the step.
+// measureRecord adds to the error of the speed; time is that after the step.
 func (w *world) measureRecord() {
 	if w.roads == nil {
 		return
@@ -336,7 +337,8 @@ func (w *world) measureRecord() {
 	w.accumulate(speedErrors, w.mul(e, e))
 }
 
-// speedErrors is the sum of squares of what the speed was beside the recorded one, of steps that have roads.
+// speedErrors is the sum of squared differences between the speed and the recorded one, over steps that have
+// roads.
 const speedErrors = "speed_error_squared"
 
 // curvature is that of the road of a scenario at a station, in 1/m.

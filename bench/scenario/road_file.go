@@ -27,7 +27,8 @@ var roadKeys = func() []string {
 	return keys
 }()
 
-// readRoad reads the field road of a scenario: the name of a CSV file, beside the scenario file in dir, or the road itself.
+// readRoad reads the field road of a scenario: the name of a CSV file in the scenario file's directory, or the
+// road itself.
 func readRoad(n *yaml.Node, dir string) (*Road, error) {
 	if n.Kind == yaml.ScalarNode {
 		if n.Value == "" {

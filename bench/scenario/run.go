@@ -96,8 +96,8 @@ type Runner struct {
 	Checkpoints []Checkpoint
 }
 
-// Result is what a batch ended with: a row for each loop, in the order of the scenarios, the seeds of each one behind
-// the other.
+// Result is what a batch ended with: a row for each loop, in the order of the scenarios, and of the seeds within
+// each.
 type Result struct {
 	Scenarios []Scenario
 	Seeds     int    // loops of each scenario
@@ -170,7 +170,7 @@ func (r *Runner) AtOnce(a Algorithm) int {
 	return min(cmp.Or(r.Batch, 1024), cmp.Or(stepLoops(a), math.MaxInt))
 }
 
-// run is RunBatch; record is called in front of the first step of a batch and behind each one.
+// run is RunBatch; record is called before the first step of a batch and after each step.
 func (r *Runner) run(
 	ctx context.Context, scenarios []Scenario, a Algorithm, n int, seed uint64, record func(b *batch) error,
 ) (*Result, error) {
@@ -466,8 +466,7 @@ func (b *batch) state(name string) ([]float32, error) {
 	return runtime.View[float32](x), err
 }
 
-// begin gives the session what the loops start from. Behind the last loop the first one runs again: every batch has the
-// same size.
+// begin gives the session the initial states. Padding repeats the first loop, since every batch has the same size.
 func (b *batch) begin() error {
 	padded, numbers := make([]Scenario, b.size), make([]uint64, b.size)
 	for i := range padded {

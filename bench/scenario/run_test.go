@@ -90,7 +90,7 @@ func TestRunBatch_ClosedForms(t *testing.T) {
 	// On ice of friction 0.1 nothing brakes harder than that.
 	ice := run(constant(0, -3.5), map[string]float64{"speed": 20, "duration": 5, "friction": 0.1})
 	require.InEpsilon(t, 0.1*gravity, ice("brake_max"), 1e-5)
-	// A car with the intelligent driver model behind the own one settles at (s₀ + v·T) / √(1 - (v/v₀)⁴).
+	// A car with the intelligent driver model that follows the ego car settles at (s₀ + v·T) / √(1 - (v/v₀)⁴).
 	behind := map[string]float64{
 		"duration": 60, "speed": 20, "cruise": 20, "car0_present": 1, "car0_idm": 1, "car0_speed0": 30, "car0_gap": -50, "car0_speed1": 30,
 	}

@@ -181,7 +181,7 @@ func TestRunBatch_IsTheSameInAnyBatch(t *testing.T) {
 	require.Equal(t, fast.Metrics, slow.Metrics)
 }
 
-// TestStep_OnTheDevice: kernels in f32, one step from 12,000 states, beside the twin from the same states.
+// TestStep_OnTheDevice compares kernels in f32 with the twin, one step from the same 12,000 states.
 func TestStep_OnTheDevice(t *testing.T) {
 	kernelsAreTheTwins(t, drawn(rand.New(rand.NewPCG(5, 6)), 1000))
 }

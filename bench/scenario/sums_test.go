@@ -32,9 +32,9 @@ func lastOf(r *Result, traces []Trace, loop int) map[string]float64 {
 	return last
 }
 
-// TestLongSums_AreTheTwins: after ten minutes in f32, ways, speeds, gaps and means are those of the twin in float64, where
-// f32 rounds what a substep adds by the most: on a road that is banked, with cars in front and behind, and of a vehicle
-// that cannot do what it is asked for.
+// TestLongSums_AreTheTwins: after ten minutes in f32, ways, speeds, gaps and means are those of the twin in
+// float64, where f32 rounds a substep's increment the most: on a banked road, with a leading and a following car,
+// and for a vehicle that cannot do what it is asked for.
 func TestLongSums_AreTheTwins(t *testing.T) {
 	fulltest.Long(t)
 	const seed, ulp = 7, 0x1p-23

@@ -40,7 +40,7 @@ func (t Tier) TraceColumns() []Param {
 	return list
 }
 
-// Trace is what a loop did: a row of the tier's columns at the start and behind each step until the loop ended.
+// Trace is what a loop did: a row of the tier's columns at the start and after each step until the loop ended.
 type Trace struct {
 	Scenario Scenario
 	Columns  []Param

@@ -27,7 +27,7 @@ func loopsOf(t *testing.T, family string, n int) (out []Scenario) {
 	return out
 }
 
-// TestRunBatch_NoiseIsTheLoopsOwn: what runs beside a loop, and where it stands, changes no bit of it.
+// TestRunBatch_NoiseIsTheLoopsOwn: neither a loop's place nor its neighbours change a bit of it.
 func TestRunBatch_NoiseIsTheLoopsOwn(t *testing.T) {
 	r := &Runner{Device: device(t)}
 	c, err := BuiltIn("pid")

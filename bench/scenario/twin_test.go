@@ -11,8 +11,8 @@ const (
 	seenRows    = 8
 )
 
-// twin is one loop in plain float64, written apart from the step, as one would write a fast simulator by hand: what the
-// step is tested against, and compared with for speed.
+// twin is one loop in plain float64, written independently of the step, as one would write a fast simulator by
+// hand. The step is tested against it, and compared with it for speed.
 type twin struct {
 	twinParams
 	state    twinState
@@ -191,7 +191,7 @@ func (c *twinCar) speedAt(time float64) float64 {
 
 func (t *twin) inWay(x, y float64) bool { return math.Abs(x-y) < t.laneWidth/2 }
 
-// nearest is the car in front: its number (-1: there is none), gap and speed.
+// nearest is the leading car: its number (-1: there is none), gap and speed.
 func (t *twin) nearest(time float64) (which int, gap, speed float64) {
 	s := &t.state
 	which, gap, speed = -1, 1000, s.speed

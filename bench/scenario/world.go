@@ -16,7 +16,7 @@ const (
 // Limits of openpilot's commands (selfdrive/controls/lib/drive_helpers.py, clip_curvature), and gravity.
 const (
 	maxLateralJerk  = 5.0 // m/s³
-	maxLateralAccel = 3.0 // m/s², with that of the road's bank beside
+	maxLateralAccel = 3.0 // m/s², with that of the road's bank in addition
 	maxCurvature    = 0.2 // 1/m
 	gravity         = 9.81
 )
@@ -59,7 +59,7 @@ var Observations = []Param{
 
 var previews = []float64{0, 0.25, 0.5, 1} // s, of road0 …
 
-// states are what a loop keeps from step to step, a number each, beside its tables.
+// states are what a loop keeps from step to step, a number each, besides its tables.
 var states = []string{
 	"alive", // 1 until the scenario is over, a collision, or numbers that are not finite
 	"station", "offset", "heading", "speed", "accel", "steer", "slip", "yaw_rate",
@@ -155,7 +155,7 @@ func (w *world) inPath(x, y num) cond {
 
 const far = 1000.0 // m: of a gap where there is no car
 
-// ahead is the gap to the nearest car that is in front of the own one and in its path, and that car's speed.
+// nearest is the gap to the nearest leading car in the ego car's path, and that car's speed.
 func (w *world) ahead() (gap, speed num) {
 	gap, speed = w.all(far), w.state["speed"]
 	for i := range Cars {
@@ -397,7 +397,7 @@ func (w *world) moveCars(speed num) {
 	s[gap], s[v] = w.recordedLead(s["station"], after, s[gap], s[v])
 }
 
-// idm is the acceleration of a car that follows the nearest one in front of it: Treiber, Hennecke, Helbing, "Congested
+// idm is the acceleration of a car that follows the nearest leading one: Treiber, Hennecke, Helbing, "Congested
 // traffic states in empirical observations and microscopic simulations" (2000), eqs. 2 and 3.
 func (w *world) idm(i int) num {
 	s, length := w.state, w.p("length")
@@ -408,7 +408,7 @@ func (w *world) idm(i int) num {
 		there := w.and(w.less(w.c(0.5), present), w.and(w.inPath(y, lateral), w.and(w.less(w.mul(w.c(-1), length), its), w.less(its, gap))))
 		gap, speed = w.where(there, its, gap), w.where(there, itsSpeed, speed)
 	}
-	// Its own front is a length in front of its rear; the own car's rear a length behind its front.
+	// Its front is a length from its rear; the ego car's rear is a length from its front.
 	consider(w.all(1), w.sub(w.mul(w.c(-2), length), mine), s["speed"], s["offset"])
 	for k := range Cars {
 		if k != i {

@@ -54,7 +54,7 @@ func (c *Comparison) phrase() string {
 	return fmt.Sprintf("%s %s → %s%s (p = %.2g)", c.Name, apart[0], apart[1], unit, c.Adjusted)
 }
 
-// Apart writes two numbers with so many significant digits, or as many as it takes to show that they differ.
+// Distinct writes two numbers with so many significant digits, or as many as it takes to show that they differ.
 func Apart(a, b float64, digits int) (text [2]string) {
 	const exact = 17 // digits of a float64
 	for {

@@ -117,7 +117,7 @@ func inputAxes(n *ir.Node, axis int, axes []int) bool {
 	return false
 }
 
-// reshaped is the axis before a Reshape that is one of its output's axes: as long, behind as many elements.
+// reshaped is the axis before a Reshape that is one of its output's axes: as long, after as many elements.
 func reshaped(in, out []int, axis int) int {
 	ahead := 1
 	for _, n := range out[:axis] {

@@ -16,7 +16,7 @@ const (
 	vocabulary = 1024 // tokens
 
 	ControlStart = 100 // the row from which the controller steers and the vehicle responds
-	CostEnd      = 500 // the row behind the last that costs count
+	CostEnd      = 500 // the row after the last that costs count
 
 	maxLataccel = 5.0 // m/s², of a token
 	maxSteer    = 2.0

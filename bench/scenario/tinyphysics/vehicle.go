@@ -82,7 +82,7 @@ func (v *Vehicle) Rollout(ctx context.Context, d Drives) (*Result, error) {
 	return r, nil
 }
 
-// step computes a row of the drives from begin on. What is behind the last drive is a copy of it.
+// step computes a row of the drives from begin on. The drives are padded with copies of the last one.
 func (v *Vehicle) step(ctx context.Context, d *Drives, r *Result, begin, row int) error {
 	runtime.View[int32](v.session.Input(inputRow))[0] = int32(row)
 	for _, in := range d.inputs() {
