@@ -169,8 +169,9 @@ func (s *Session) setAdapter(ctx context.Context, slot int, x []float32) error {
 	return err
 }
 
-// place puts the layer's part of an adapter, nil where it has none, into a slot of zeros. Beside says how the program rounds weights: an adapter
-// that was trained beside others makes up for what they miss; one that was trained beside the file's own goes with any.
+// place puts the layer's part of an adapter, nil if it has none, into a slot of zeros. base is how the program
+// rounds weights: an adapter trained with rounded weights corrects their errors, so it needs the same ones. One
+// trained with the file's own weights fits any.
 func (l *AdapterLayer) place(x []float32, p *adapterfile.Part, beside string) error {
 	m := x[l.M : l.M+l.Out]
 	for o := range m {

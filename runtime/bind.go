@@ -230,7 +230,8 @@ func (s *Session) lend(to *Session, what string) error {
 	return nil
 }
 
-// beside are the sessions with a run that goes on though its context has ended, of those that this one is bound to and those that are bound to it.
+// abandoned are the sessions whose run goes on although its context has ended, among those that this one is bound
+// to and those bound to it.
 func (s *Session) beside() (out []*Session) {
 	for _, from := range s.bound {
 		if from.left.Load() {
@@ -331,7 +332,7 @@ func (s *Session) feeds(e *Entry, places []*port) (ops []hal.Op, err error) {
 	return ops, nil
 }
 
-// behind is a launch of a list that stands behind as many copies.
+// delayed makes a launch of a list follow that many copies.
 func behind(op hal.Op, copies int) hal.Op {
 	if copies == 0 {
 		return op

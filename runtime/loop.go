@@ -17,8 +17,9 @@ type Loop struct {
 	Missed   string `json:"missed,omitempty"` // what a step does after missed frames: Missed…; of Driving
 }
 
-// Sample returns what the inputs TransformsInput and CameraInput may hold: pictures of the largest size, of a comma three's cameras that look straight
-// ahead (focal lengths as in openpilot's common/transformations, in 1928 pixels). What is read of frames follows from both.
+// Sample returns what the inputs TransformsInput and CameraInput may hold: pictures of the largest size, of a
+// comma three's cameras that are mounted straight (focal lengths as in openpilot's common/transformations, in 1928
+// pixels). What is read of frames follows from both.
 func (l *Loop) Sample() (transforms []float32, camera []int32) {
 	focal, y, width := []float64{910. / 2648, 455. / 567}, []float64{47.6 / 256, 151.8 / 256}, 512.
 	if l.Kind == Monitoring {

@@ -104,9 +104,10 @@ type Launch struct {
 	Params []Param  `json:"params"`
 	Reads  []Access `json:"reads"`  // ranges read, constants included
 	Writes []Access `json:"writes"` // ranges written
-	// Prefetch is a range of constants that later launches read and that the kernel brings into the L2 cache; nil: none. It begins in its
-	// buffer and runs on through those behind it in the weights blob. The kernel does not load it. The number of bytes is the last scalar
-	// parameter of 4 bytes that has its value; the kernel prefetches nothing where that parameter is 0.
+	// Prefetch is a range of constants that later launches read and that the kernel fetches into the L2 cache;
+	// nil: none. It begins in its buffer and runs on through the following ones in the weights blob. The kernel
+	// does not load it. The number of bytes is the last scalar parameter of 4 bytes that has its value; the kernel
+	// prefetches nothing where that parameter is 0.
 	Prefetch *Access `json:"prefetch,omitempty"`
 	// ReadOnce says that the kernel reads its packed weights as data that may leave the L2 cache first.
 	ReadOnce bool  `json:"read_once,omitempty"`

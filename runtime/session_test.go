@@ -295,7 +295,7 @@ func TestACancelledRunReturns(t *testing.T) {
 type hanging struct {
 	hal.Device
 	running bool
-	end     error // of a run that was left behind, for who asks for it
+	end     error // of an abandoned run, for whoever asks for it
 }
 
 type hangingGraph struct {

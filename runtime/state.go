@@ -62,7 +62,7 @@ func (s *Session) state(name string) (*port, error) {
 	if p == nil {
 		return nil, fmt.Errorf("no state %q", name)
 	}
-	if err := s.wait(over); err != nil { // a run that was left behind goes on, or has failed
+	if err := s.wait(over); err != nil { // an abandoned run is still going, or has failed
 		return nil, err
 	}
 	return p, nil

@@ -105,8 +105,9 @@ func rotation(rpy [3]float64) matrix {
 		times(matrix{{1, 0, 0}, {0, cr, -sr}, {0, sr, cr}})
 }
 
-// The pictures that driving models see, of a camera that looks straight ahead, 512 pixels wide: medmodel and sbigmodel in openpilot's
-// common/transformations/model.py. A model of smaller frames sees the same in fewer pixels.
+// The pictures that driving models see, of a camera that is mounted straight, 512 pixels wide: medmodel and
+// sbigmodel in openpilot's common/transformations/model.py. A model of smaller frames sees the same in fewer
+// pixels.
 const (
 	modelWidth       = 512
 	modelX           = modelWidth / 2
@@ -147,9 +148,10 @@ func (c *Calibration) Warps(width int) (road, wide [9]float32, err error) {
 	return road, wide, nil
 }
 
-// Projections returns what maps a point to a pixel of the road and of the wide camera: K_cam·V·R, by rows. A point is x forward, y right and
-// z down from the camera, in metres, on axes of the car (openpilot's calibrated frame), as those of Plan and Line are; a plan's points are as high
-// as the camera, CameraHeight above the road. The product is divided by its third number, which is greater than 0 in front of the camera.
+// Projections returns the matrices that map a point to a pixel of the road and of the wide camera: K_cam·V·R, by
+// rows. A point is x forward, y right and z down from the camera, in metres, on axes of the car (openpilot's
+// calibrated frame), as those of Plan and Line are; a plan's points are as high as the camera, CameraHeight above
+// the road. The product is divided by its third number, which is positive for points that the camera faces.
 func (c *Calibration) Projections() (road, wide [3][3]float64, err error) {
 	if err := c.check(); err != nil {
 		return road, wide, err

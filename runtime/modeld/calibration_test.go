@@ -69,7 +69,8 @@ func TestWarpOfASmallerFrameSeesTheSame(t *testing.T) {
 	require.Equal(t, [9]float32{2 * whole[0], 0, whole[2], 0, 2 * whole[4], whole[5], 0, 0, 1}, half)
 }
 
-// A roll turns the picture about its axis: straight ahead stays where it is, what was to the right of it goes down.
+// A roll turns the picture about its axis: the vanishing point stays where it is, and what was to the right of it
+// goes down.
 func TestRollTurnsRightIntoDown(t *testing.T) {
 	k := cameras(t, "tici", "ar0231")
 	road, _, err := (&Calibration{RPY: [3]float64{math.Pi / 2, 0, 0}, Road: k.Road, WideCamera: k.Wide}).Warps(512)
@@ -155,8 +156,8 @@ func TestCalibrationThatCannotBeIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "Camera.Focal is 0")
 }
 
-// TestProjections: what lies straight ahead is where the warp finds the middle of the model's frame, and a point of the road where a pinhole
-// camera that is mounted straight has it.
+// TestProjections: the vanishing point is where the warp finds the middle of the model's frame, and a point of the
+// road is where a straight pinhole camera has it.
 func TestProjections(t *testing.T) {
 	cameras, err := CamerasOf("tici", "ar0231")
 	require.NoError(t, err)

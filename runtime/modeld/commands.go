@@ -21,8 +21,8 @@ type CommandRule struct {
 	Slow bool
 }
 
-// RuleOf is the command rule of a program's Loop.Rule. That of 0.9.x was not seen: it is taken to be that of the release
-// behind it.
+// RuleOf is the command rule of a program's Loop.Rule. That of 0.9.x is unknown and assumed to be that of the next
+// release.
 func RuleOf(rule string) CommandRule {
 	return map[string]CommandRule{runtime.RuleOld: rule0100, runtime.RuleCurvature: rule0100, runtime.RulePlan: rule0103,
 		runtime.RuleAction: rule2026}[rule]

@@ -17,7 +17,8 @@ import (
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
-// sampling of releases that models do not tell: 0.10.3 has the input names of those behind it, which sample differently.
+// sampling of releases that models do not tell: 0.10.3 has the input names of later ones, which sample
+// differently.
 var sampling = map[string]string{"0.10.3": runtime.Linear}
 
 // TestADriveIsTheTwins: whole models of each contract in fp32 over a synthetic drive with missed frames, against modeld's arrays in NumPy around the

@@ -33,7 +33,7 @@ func (m *loop) see(ctx context.Context, transforms []float32, cameras []string, 
 		}
 		layout = this
 	}
-	if err := m.session.Wait(ctx); err != nil { // a step that was left behind reads what is filled here
+	if err := m.session.Wait(ctx); err != nil { // an abandoned step still reads what is filled here
 		return 0, err
 	}
 	copy(runtime.View[float32](m.session.Input(runtime.TransformsInput)), transforms)

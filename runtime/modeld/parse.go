@@ -275,7 +275,7 @@ func (p *parser) meta() *Meta {
 	if x == nil {
 		return nil
 	}
-	// every returns n probabilities, from the place on, as many places apart.
+	// every returns n probabilities, the first at from, then one every step numbers.
 	every := func(from, apart, n int) []float64 {
 		y := make([]float64, n)
 		for i := range y {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Picture is a camera's picture as NV12: Height rows of luma, Stride bytes apart, then from UV on Height/2 rows of interleaved
-// U and V, as far apart.
+// Picture is a camera's picture as NV12: Height rows of luma with a pitch of Stride bytes, then from UV on
+// Height/2 rows of interleaved U and V with the same pitch.
 type Picture struct {
 	Data          []byte
 	Width, Height int // in pixels, both even
@@ -35,7 +35,8 @@ type Inputs struct {
 	LateralDelay, LongitudinalDelay float64
 }
 
-// finite is an error where a number is not: models that read it would say NaN, and the filters behind them remember it.
+// finite returns an error if a number is not finite: models that read it would return NaN, and the filters of
+// their outputs would keep it.
 func (in *Inputs) finite() error {
 	for _, q := range []struct {
 		name, unit string
@@ -82,7 +83,7 @@ const Points = 33
 // TIndex are the times of a path's points, in seconds from now (T_IDXS).
 func TIndex() [Points]float64 { return squares(10) }
 
-// XIndex are the distances of a line's points, in metres ahead (X_IDXS).
+// XIndex are the forward distances of a line's points, in metres (X_IDXS).
 func XIndex() [Points]float64 { return squares(192) }
 
 // squares grow from 0 to the last.
@@ -149,7 +150,7 @@ type Line struct {
 // LeadPoints are the times of a Lead: 0, 2 … 10 s from now.
 const LeadPoints = 6
 
-// Lead is the car ahead.
+// Lead is the leading car.
 type Lead struct {
 	Offset                 float64             // s from now, of which it is the lead
 	X, Y, V, A             [LeadPoints]float64 // m, m, m/s, m/s²

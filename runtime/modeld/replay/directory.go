@@ -169,8 +169,8 @@ func (d *Directory) file(e entry, camera string) string {
 	return filepath.Join(d.path, name)
 }
 
-// Frames yields the frames of road and wide camera in order, and ends behind the first error. The next frame is read while the caller works on
-// one; no others are in memory.
+// Frames yields the frames of road and wide camera in order, and ends after the first error. The next frame is
+// read while the caller works on one; no others are in memory.
 func (d *Directory) Frames() iter.Seq2[modeld.Frame, error] { return ahead(len(d.frames), d.Frame) }
 
 // DriverFrames yields the frames of the driver camera likewise.
@@ -178,7 +178,7 @@ func (d *Directory) DriverFrames() iter.Seq2[modeld.DriverFrame, error] {
 	return ahead(len(d.frames), d.DriverFrame)
 }
 
-// ahead yields n things; each is read while the caller works on the one before.
+// prefetched yields n things; each is read while the caller works on the previous one.
 func ahead[T any](n int, read func(i int) (T, error)) iter.Seq2[T, error] {
 	type result struct {
 		value T
