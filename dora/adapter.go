@@ -72,12 +72,13 @@ func (a *Adapter) file() *adapterfile.File {
 // Encode writes the adapter as a safetensors file: the same adapter gives the same bytes.
 func (a *Adapter) Encode() ([]byte, error) { return a.file().Encode() }
 
-// Save writes the adapter's file, whole or not at all. A file called adapter_model.safetensors gets PEFT's
-// adapter_config.json beside it.
+// Save writes the adapter's file atomically. For a file called adapter_model.safetensors it also writes PEFT's
+// adapter_config.json to the same directory.
 func (a *Adapter) Save(path string) error { return a.file().Save(path) }
 
-// Load reads an adapter of the model: our file, or PEFT's with its adapter_config.json beside it. An adapter of another base, a
-// tensor that the model has no layer for, one of another shape, and numbers that are not finite are errors.
+// Load reads an adapter of the model: our file, or PEFT's with adapter_config.json in the same directory. It
+// rejects an adapter of another base, a tensor without a matching layer, a wrong shape, and numbers that are not
+// finite.
 func Load(path string, m *Model) (*Adapter, error) {
 	target := adapterfile.Model{Name: m.File.Path, Base: m.Base}
 	by := map[string]*Weight{}
@@ -265,8 +266,8 @@ func deal(m *Model, weights []*Weight, opt InitOptions) map[*Weight]int {
 	}
 }
 
-// MergedRows are the rows of W′ = m ⊙ V/‖V‖, V = W + s·B·A, in float64 [Out, Row] (Liu and others 2024, equation 5). W is what the
-// adapter was trained beside: the file's weights, or those rounded as Base says.
+// MergedRows are the rows of W′ = m ⊙ V/‖V‖, V = W + s·B·A, in float64 [Out, Row] (Liu and others 2024, equation
+// 5). W is what the adapter was trained with: the file's weights, or those rounded as Base says.
 func (l *Layer) MergedRows() ([]float64, error) {
 	rows, err := l.Stored(l.Base)
 	if err != nil {

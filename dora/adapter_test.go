@@ -373,7 +373,7 @@ func TestMergedInFloat32(t *testing.T) {
 	assert.Less(t, relative(t, outputs(t, m, a, in), outputs(t, merged, nil, in)), 1e-6)
 }
 
-// TestMergeOfExternalData: the files beside the model are copied with the adapted weights in them.
+// TestMergeOfExternalData: the model's external files are copied with the adapted weights in them.
 func TestMergeOfExternalData(t *testing.T) {
 	m := small(t, "policy")
 	dir := t.TempDir()

@@ -45,10 +45,11 @@ func (m *Model) base(name string) (passes.Base, error) {
 // fittedMark stands between a storage and the digest of the numbers that were fitted to inputs.
 const fittedMark = ":"
 
-// RoundBase rounds the model's weights to fp8, fp6 or nvfp4 so that on inputs its layers give nearly what they gave: each weight
-// makes up for the errors of those before it, by the second moments of what the layer reads (Frantar and others 2022, GPTQ). It
-// returns the name of the result, for StepOptions.Base and SlotOptions.Base: the storage and a digest of the numbers, which adapters trained beside them
-// carry. The same inputs give the same numbers, on every machine.
+// RoundBase rounds the model's weights to fp8, fp6 or nvfp4 so that on inputs its layers give nearly what they
+// gave: each weight compensates for the errors of those before it, by the second moments of what the layer reads
+// (Frantar and others 2022, GPTQ). It returns the name of the result, for StepOptions.Base and SlotOptions.Base:
+// the storage and a digest of the numbers, which adapters trained with them carry. The same inputs give the same
+// numbers, on every machine.
 func (m *Model) RoundBase(ctx context.Context, storage string, inputs []map[string]*ir.Array) (string, error) {
 	fail := func(err error) (string, error) { return "", fmt.Errorf("%s: %w", m.File.Path, err) }
 	if storage == "" {
@@ -90,8 +91,8 @@ func (m *Model) RoundBase(ctx context.Context, storage string, inputs []map[stri
 	return name, nil
 }
 
-// RoundAgain rounds the model's weights as those that an adapter was trained beside, if these were fitted to inputs. On other inputs
-// than then it is an error.
+// RoundAgain rounds the model's weights as those that an adapter was trained with, if these were fitted to inputs.
+// Other inputs than then are an error.
 func (m *Model) RoundAgain(ctx context.Context, a *Adapter, inputs []map[string]*ir.Array) error {
 	for _, l := range a.Layers {
 		storage, _, fitted := strings.Cut(l.Base, fittedMark)
@@ -115,8 +116,8 @@ type base struct {
 	name string
 }
 
-// store says how frozen weights are stored. Numbers trained beside rounded weights make up for what these miss, and mean nothing
-// beside others.
+// store says how frozen weights are stored. Adapters trained with rounded weights correct their errors, and mean
+// nothing with others.
 func (s *Step) store(name string) (err error) {
 	if s.base.Base, err = s.model.base(name); err != nil {
 		return err

@@ -93,13 +93,14 @@ func TestGradientsBesideRoundedWeights(t *testing.T) {
 	}
 }
 
-// TestARoundedBaseIsNarrowOnTheDevice: constants of a step, which both directions read, beside those of a wide base, which they read too.
-// Depthwise weights are f32 in all of them. With a batch of 2 nothing multiplies vectors, whose weights stay wide.
+// TestARoundedBaseIsNarrowOnTheDevice compares the constants of a step, which both directions read, with those of
+// a wide base. Depthwise weights are f32 in all of them. With a batch of 2 nothing multiplies vectors, whose
+// weights stay wide.
 func TestARoundedBaseIsNarrowOnTheDevice(t *testing.T) {
 	fulltest.Long(t)
 	for _, c := range []struct {
 		name, precision string
-		most            []float64 // of a base in fp8, fp6, nvfp4 beside one in 16 bits
+		most            []float64 // of a base in fp8, fp6, nvfp4 relative to one in 16 bits
 	}{{"policy", "fp16", []float64{0.6, 0.5, 0.4}}, {"policy", "bf16", []float64{0.6, 0.5, 0.4}}, {"dmonitoring", "bf16", []float64{0.8}}} {
 		if c.name == "policy" && c.precision == "bf16" && !fulltest.Runs(t.Name()) { // the other type of 16 bits takes as long again
 			continue

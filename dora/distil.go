@@ -18,11 +18,11 @@ type Match struct {
 	Spread float64
 }
 
-// Distil is the loss of distillation (Hinton and others 2015) from a teacher of the same layout: the parts of the variation
-// that the outputs and, if there are any, inner values leave unexplained (Romero and others 2015), the mean over the
-// outputs plus weight times the mean over the inner values. The teacher's are inputs called target:NAME. If forced, what
-// follows an inner value reads the teacher's (Williams and Zipser 1989), so that each layer learns apart from the errors of
-// those in front of it, and its gradients from those behind it.
+// Distil is the loss of distillation (Hinton and others 2015) from a teacher of the same layout: the parts of the
+// variation that the outputs and, if there are any, inner values leave unexplained (Romero and others 2015), the
+// mean over the outputs plus weight times the mean over the inner values. The teacher's are inputs called
+// target:NAME. If forced, consumers of an inner value read the teacher's (Williams and Zipser 1989), so that each
+// layer learns independently of the errors of preceding layers, and its gradients of those of later ones.
 func Distil(outputs, inner []Match, weight float64, forced bool) func(x *ir.Expansion, g *ir.Graph, outputs map[string]*ir.Value) *ir.Value {
 	return func(x *ir.Expansion, g *ir.Graph, named map[string]*ir.Value) *ir.Value {
 		mean := func(list []Match, value func(string) *ir.Value) *ir.Value {

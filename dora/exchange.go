@@ -20,7 +20,8 @@ func (s *Step) Inputs() (names []string) {
 	return names
 }
 
-// Gradient is the mean of the gradients that Accumulate has kept since the last update, of all trained numbers one behind the other.
+// Gradient is the mean of the gradients that Accumulate has kept since the last update, of all trained numbers
+// concatenated.
 func (t *Trainer) Gradient() ([]float32, error) {
 	data, err := t.session.State(keptSum)
 	return runtime.View[float32](data), err

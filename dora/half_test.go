@@ -49,11 +49,12 @@ const (
 	allowance = 2 // of what autocast misses: what a median over so few draws strays by, since all tensors share the errors of a draw
 )
 
-// TestGradientsInHalfPrecision: of whole models in float64, against PyTorch's, and what 16 bits miss of them beside what PyTorch's
-// autocast does. A tensor in a hundred aside, each is held to 2e-2, or to an allowance of what autocast misses of it where that is more; the median tensor, the geometric mean, and the
-// number of those above 2e-2, to autocast's. Relu is Silu here: rounding turns the gradient of a unit near zero on or off, which says
-// nothing of how a program rounds. SPARK_RECORD is a Python with the packages of testdata/half.py: then the figures are
-// recorded anew, of the models as they are too. SPARK_MEASURE logs rows of
+// TestGradientsInHalfPrecision compares gradients of whole models with PyTorch's in float64, and their error in 16
+// bits with that of PyTorch's autocast. Except for one tensor in a hundred, each is held to 2e-2, or to an
+// allowance of autocast's error if that is more. The median tensor, the geometric mean, and the number of tensors
+// above 2e-2 are held to autocast's. Relu is Silu here: rounding turns the gradient of a unit near zero on or off,
+// which says nothing of how a program rounds. SPARK_RECORD is a Python with the packages of testdata/half.py: then
+// the figures are recorded anew, of the original models too. SPARK_MEASURE logs rows of
 // docs/measurements/gradients.csv, and lists all tensors.
 func TestGradientsInHalfPrecision(t *testing.T) {
 	fulltest.Long(t)
@@ -104,7 +105,7 @@ type half struct {
 	name  string
 	model *Model
 	data  []map[string]*ir.Array
-	exact map[string][]float64 // in float64, by tensor, one draw behind the other
+	exact map[string][]float64 // in float64, by tensor, draws concatenated
 }
 
 func newHalf(t *testing.T, m *Model, name string) *half {
@@ -315,7 +316,7 @@ func round(x float64, digits int) (y float64) {
 
 type runner func(map[string]*ir.Array) map[string]*ir.Array
 
-// all computes the gradients of all batches, by tensor, one batch behind the other.
+// all computes the gradients of all batches, by tensor, batches concatenated.
 func (s *gradients) all(t *testing.T, data []map[string]*ir.Array, with func(g *ir.Graph) runner) map[string][]float64 {
 	t.Helper()
 	run := map[*ir.Graph]runner{}

@@ -1,5 +1,5 @@
-// Package dora makes, keeps and merges adapters of a model: small trainable parts beside its frozen weights (DoRA: Liu and
-// others 2024; LoRA: Hu and others 2021), and compiles the step that trains them.
+// Package dora makes, keeps and merges adapters of a model: small trainable parts added to its frozen weights
+// (DoRA: Liu and others 2024; LoRA: Hu and others 2021), and compiles the step that trains them.
 package dora
 
 import (

@@ -81,7 +81,8 @@ func TestAStepFitsItsMemory(t *testing.T) {
 	}
 }
 
-// TestAStepSaysWhatItComputesAgain: as many launches as Explain lists are there beside those of a step without a bound, of products too.
+// TestAStepSaysWhatItComputesAgain: the step has as many more launches than one without a bound as Explain lists,
+// of products too.
 func TestAStepSaysWhatItComputesAgain(t *testing.T) {
 	m := small(t, "policy")
 	a := trained(t, m, InitOptions{Rank: 2})
@@ -198,8 +199,9 @@ func TestADeviceThatIsTooSmallSaysWhatFits(t *testing.T) {
 	said(err, `the device has (\d+): that is too few for weights, inputs`)
 }
 
-// TestAStepKeepsEachWeightOnce: the product of a layer, the gradient of its input and the norms of its adapter read the same bytes, which
-// lie in the blob once, beside biases and tables. Heads of small policy multiply vectors with a batch of 1, by kernels of another family.
+// TestAStepKeepsEachWeightOnce: the product of a layer, the gradient of its input and the norms of its adapter
+// read the same bytes, which are in the blob once, as are biases and tables. Heads of small policy multiply
+// vectors with a batch of 1, by kernels of another family.
 func TestAStepKeepsEachWeightOnce(t *testing.T) {
 	for _, in := range []string{"fp16", "bf16"} {
 		src, err := driving.Made("policy", driving.Small)

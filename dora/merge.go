@@ -16,9 +16,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Merge writes the base model with the adapter's weights in place of its own to path: adapted initializers change, rounded to
-// the type that they have, and nothing else does. Data that the model keeps in other files goes into files of the same names
-// beside path. On an error nothing is left half-written.
+// Merge writes the base model with the adapter's weights in place of its own to path: adapted initializers change,
+// rounded to their type, and nothing else does. The model's external data goes into files of the same names in
+// path's directory. On an error nothing is left half-written.
 func Merge(m *Model, a *Adapter, path string) error {
 	p := proto.Clone(m.File.Proto).(*onnxpb.ModelProto)
 	external := map[string][]patch{}

@@ -21,12 +21,12 @@ const (
 	MostSlotRank = 64
 )
 
-// SlotOptions say what slots have room for, and beside what.
+// SlotOptions say which adapters the slots can hold, and how the base is stored.
 type SlotOptions struct {
 	Count int // slots
 	Rank  int // the greatest of an adapter that fits; SlotRank by default
-	// Base is how the model's weights are stored, as StepOptions.Base says; "": as the precision has them. An adapter that was
-	// trained beside weights rounded otherwise is refused.
+	// Base is how the model's weights are stored, as StepOptions.Base says; "": as the precision has them. An
+	// adapter that was trained with weights rounded otherwise is refused.
 	Base string
 }
 
@@ -46,10 +46,11 @@ func (o *SlotOptions) check(in string) error {
 	return nil
 }
 
-// Slots compiles a model whose adapter is left open: runtime.Session.LoadAdapter puts adapters into slots, UseAdapter chooses
-// one for each run. Every layer takes an adapter of any kind up to the rank of slots, depthwise convolutions magnitudes. A run
-// computes both products of low rank beside each layer's own. Precision is fp32, fp16, bf16. Beside a narrow base norms are
-// those of the rounded weights, and an empty slot computes with these.
+// Slots compiles a model whose adapter is left open: runtime.Session.LoadAdapter puts adapters into slots,
+// UseAdapter chooses one for each run. Every layer takes an adapter of any kind up to the rank of slots, depthwise
+// convolutions magnitudes. A run computes both low-rank products in addition to each layer's own. Precision is
+// fp32, fp16, bf16. With a narrow base, norms are those of the rounded weights, and an empty slot computes with
+// these.
 func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options) (*compile.Result, error) {
 	if err := slots.check(opt.Precision); err != nil {
 		return nil, err
@@ -113,7 +114,7 @@ func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options
 	return r, p.Validate()
 }
 
-// beside is the model's graph, or one that computes with its weights rounded.
+// graphWith is the model's graph, or one that computes with its weights rounded.
 func (m *Model) beside(base passes.Base) (*ir.Graph, error) {
 	if base.Format == nil {
 		return m.graph, nil

@@ -197,16 +197,17 @@ func TestSlotsComputeWhatMergedModelsDo(t *testing.T) {
 	}
 }
 
-// TestSlotsBesideANarrowBase: adapters of ranks up to 64 in slots of a program that has its weights in 8 and 4 bits, against the model
-// with the rounded weights: one that was trained beside them, one beside the file's, and another that is loaded over the first
-// at run time. The program's constants are narrow, and the CPU device's checks are on.
+// TestSlotsWithANarrowBase: adapters of ranks up to 64 in slots of a program that has its weights in 8 and 4 bits,
+// against the model with the rounded weights: one that was trained with them, one with the file's, and another
+// that is loaded over the first at run time. The program's constants are narrow, and the CPU device's checks are
+// on.
 func TestSlotsBesideANarrowBase(t *testing.T) {
 	fulltest.Long(t)
 	ctx := context.Background()
 	for _, c := range []struct {
 		name, base, precision string
 		rank                  int
-		most                  float64 // of the constants beside those of a program without a base
+		most                  float64 // of the constants relative to those of a program without a base
 		bound                 float64
 	}{{"policy", "", "fp16", 64, 1.001, 2e-3}, {"policy", "fp8", "fp16", 64, 0.75, 2e-3}, {"policy", "nvfp4", "bf16", 40, 0.65, 2e-2}, {"dmonitoring", "nvfp4", "fp16", 24, 0.8, 4e-3}, {"dmonitoring", "fp8", "fp16", 64, 0.8, 4e-3}} {
 		if c.name == "dmonitoring" && c.base == "fp8" && !fulltest.Runs(t.Name()) {

@@ -19,7 +19,7 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Inputs and outputs of a step beside those of the model and the loss. Each is one f32.
+// Inputs and outputs of a step in addition to those of the model and the loss. Each is one f32.
 const (
 	InputRate  = "learning_rate" // the rate of this update
 	InputCount = "update"        // the number of this update: 1, 2, …
@@ -28,7 +28,7 @@ const (
 	OutputDone = "applied"       // 1 if the update was applied, 0 if a gradient was not finite
 )
 
-// What a session keeps. Adapter holds the trained numbers of all layers one behind the other, gains and inverse norms what
+// What a session keeps. Adapter holds the trained numbers of all layers concatenated, gains and inverse norms what
 // follows from them: m/‖V‖ and 1/‖V‖ of every row.
 const (
 	keptAdapter = "adapter"
@@ -57,9 +57,9 @@ type StepOptions struct {
 	// stay f32: in PyTorch's autocast leaving out any one part of policy changes the median error of gradients in
 	// bf16 from 0.032 to between that and 0.036.
 	Precision string
-	// Base is how frozen weights are stored: fp8, fp6 or nvfp4, as narrow as that precision has them; "": as in the file. They are
-	// rounded to the nearest numbers, or as Model.RoundBase found them if Base is the name that it gave, and the adapter is trained
-	// beside the rounded ones. Programs of fp32 keep them wide.
+	// Base is how frozen weights are stored: fp8, fp6 or nvfp4, as narrow as that precision has them; "": as in
+	// the file. They are rounded to the nearest numbers, or as Model.RoundBase found them if Base is the name that
+	// it gave. The adapter is trained with the rounded ones. Programs of fp32 keep them wide.
 	Base    string
 	Targets []string // of PTX; the default target if there is none
 	// Loss builds the loss, one f32, from the model's outputs by name, which are f32. It may add inputs to the graph, and append single
@@ -82,8 +82,9 @@ type StepOptions struct {
 	// Patience is the number of updates in a row that may be left out, since a gradient is not finite, before Trainer.Step is an
 	// error that names the first value that became NaN; 20 by default, more than the loss scale of fp16 needs to come down to 1.
 	Patience int
-	// Memory bounds the bytes of what the device keeps between launches, beside weights, inputs, outputs and trained numbers, by
-	// computing values again instead of keeping them for their gradients; 0: not. Step.Explain says which.
+	// Memory bounds the bytes of what the device keeps between launches, in addition to weights, inputs, outputs
+	// and trained numbers, by recomputing values for their gradients instead of keeping them; 0: not. Step.Explain
+	// says which.
 	Memory int
 }
 
@@ -187,8 +188,8 @@ func (opt *StepOptions) defaults() {
 	}
 }
 
-// entry builds the graphs of an entry: the model with what is differentiated, and behind it the update, in f32, and what
-// follows from the updated adapter.
+// entry builds the graphs of an entry: the model with what is differentiated, and then the update, in f32, and
+// what follows from the updated adapter.
 func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, error) {
 	e := compile.Entry{Name: name, States: []codegen.StateBinding{{Input: keptAdapter, Initial: s.trained.bytes()}}}
 	switch name {

@@ -75,8 +75,8 @@ func feed(t *testing.T, m *Model, s *runtime.Session, seed int) {
 	}
 }
 
-// TestLaunchesOfAnAdaptedModel: two products of low rank a layer, a cast of the adapter, and heads that are no longer stacked. What the adapter
-// alone decides is computed apart; gradients lie in one vector as they are computed.
+// TestLaunchesOfAnAdaptedModel: two low-rank products a layer, a cast of the adapter, and heads that are no longer
+// batched. What depends only on the adapter is computed separately. Gradients are computed in place in one vector.
 func TestLaunchesOfAnAdaptedModel(t *testing.T) {
 	m := small(t, "policy")
 	a, err := Init(m, InitOptions{Rank: 2})

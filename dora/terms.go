@@ -29,7 +29,7 @@ func (t *Trainer) Terms() map[string]float64 {
 // scaledLoss is what is differentiated.
 const scaledLoss = "scaled loss"
 
-// addLoss puts the loss and the scaled loss in front of the outputs, and what the loss has appended behind these two.
+// addLoss puts the loss, the scaled loss and what the loss has appended before the model's outputs.
 func (s *Step) addLoss(g *ir.Graph, opt *StepOptions) error {
 	own := len(g.Outputs)
 	err := g.Build(OutputLoss, func(x *ir.Expansion) {

@@ -12,7 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/passes"
 )
 
-// vector is one value of a program, in which tensors of all layers lie one behind the other.
+// vector is one value of a program, in which tensors of all layers are concatenated.
 type vector struct {
 	name  string
 	parts []part

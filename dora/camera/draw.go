@@ -27,7 +27,7 @@ func Image(planes []byte, width, height int) *image.RGBA {
 // Point is a place in metres: x forward, y right, z down from the camera, on the car's axes.
 type Point struct{ X, Y, Z float64 }
 
-// pixel is where a model's picture of a width shows a point; false behind the camera, or right before it.
+// pixel is where a model's picture of a width shows a point; false for points less than 1 m forward of the camera.
 func (p Point) pixel(width int) (x, y float64, ok bool) {
 	if p.X < 1 {
 		return 0, 0, false

@@ -25,7 +25,8 @@ func TestPlanesBecomeThePicture(t *testing.T) {
 	assert.Less(t, img.RGBAAt(3, 0).G, byte(60))
 }
 
-// TestPathsLieWhereTheModelSeesThem: straight ahead in the middle, rising towards the horizon; to the right on the right; nothing behind the camera.
+// TestPathsLieWhereTheModelSeesThem: a straight path is in the middle and rises towards the horizon, one to the
+// right is on the right, and points that the camera does not face are not drawn.
 func TestPathsLieWhereTheModelSeesThem(t *testing.T) {
 	img := image.NewRGBA(image.Rect(0, 0, 512, 256))
 	red := color.RGBA{255, 0, 0, 255}

@@ -13,8 +13,9 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// Encode writes pictures of one size as openpilot's cameras do: raw HEVC (Annex B), 20 frames a second, an IDR frame each 30, no B frames, so frames are
-// decoded in the order in which they are shown. Parameter sets stand in front of every IDR frame; openpilot writes them once. The file appears whole or not at all.
+// Encode writes pictures of one size as openpilot's cameras do: raw HEVC (Annex B), 20 frames a second, an IDR
+// frame each 30, no B frames, so frames are decoded in the order in which they are shown. Parameter sets precede
+// every IDR frame; openpilot writes them once. The file is written atomically.
 func Encode(ctx context.Context, path string, pictures iter.Seq[modeld.Picture], opt Options) (err error) {
 	program, err := opt.program()
 	if err != nil {

@@ -27,7 +27,8 @@ func Positions(indices []Index) []int {
 	return out
 }
 
-// PairWithin is how far apart frames of the road and the wide camera may begin to be a pair, in ns: more than that modeld complains of.
+// PairWithin is how much the start times of the road and the wide camera's frames of a pair may differ, in ns:
+// more than modeld warns about.
 const PairWithin = 10_000_000
 
 // Pair is the frame of a list, in the order of time, that begins nearest to a time; -1 if none is near.

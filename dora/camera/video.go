@@ -54,7 +54,7 @@ func (o Options) HasFFmpeg() bool {
 	return err == nil
 }
 
-// Video is a file that a process decodes. It runs ahead by what a pipe holds, so memory is bounded.
+// Video is a file that a process decodes. It decodes as much in advance as a pipe holds, so memory is bounded.
 type Video struct {
 	Path          string
 	Width, Height int
@@ -88,7 +88,7 @@ func (t *tail) said() string {
 	return lines[len(lines)-1]
 }
 
-// Damage is the end of a video that was cut off. The frames in front of it are whole.
+// Damage is the end of a video that was cut off. The frames before it are whole.
 type Damage struct {
 	Path   string
 	Frames int // that could be decoded

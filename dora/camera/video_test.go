@@ -257,7 +257,7 @@ func TestAProcessThatIsKilledIsNoDamage(t *testing.T) {
 	}
 }
 
-// indices are those of frames from 1000 on, 50 ms apart.
+// indices are those of frames from 1000 on, one every 50 ms.
 func indices(n int) (out []Index) {
 	for k := range n {
 		out = append(out, Index{FrameID: uint32(1000 + k), SegmentID: uint32(k), Segment: 4, SOF: uint64(k+1) * 50_000_000})

@@ -98,10 +98,10 @@ func (v view) at(x, y int) byte {
 	return v.data[w*v.stride+u*v.step]
 }
 
-// farthest is beyond every picture, and an integer in f32 with 5 bits behind the point.
+// farthest is beyond every picture, and an integer in f32 with 5 bits for its fraction.
 const farthest = 1 << 20
 
-// whole rounds a coordinate to the nearest integer, ties to even. What is no number, or behind the camera's plane, is 0.
+// whole rounds a coordinate to the nearest integer, ties to even. NaN, and points in the camera's plane, give 0.
 func whole(x, d float32) int {
 	if d == 0 || x != x {
 		return 0

@@ -31,7 +31,7 @@ func noise(width, height, stride, rows int) modeld.Picture {
 	return p
 }
 
-// matrices are of calibrations, and some that look past the picture or behind the camera.
+// matrices are of calibrations, and some that look past the picture or away from it.
 func matrices(t testing.TB, p modeld.Picture, width int) (out [][9]float32) {
 	for _, rpy := range [][3]float64{{}, {.01, .02, -.01}, {-.02, .3, .5}} {
 		focal := 2648 * float64(p.Width) / 1928

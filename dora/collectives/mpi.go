@@ -155,8 +155,8 @@ func joinMPI(ctx context.Context, p place, getenv func(string) string) (Group, e
 
 var errNoMPI = errors.New("libmpi.so.40 or libmpi.so.12")
 
-// do makes calls on the library's thread. If the context ends first the group is of no use any more, and its thread is left behind: what it reads and
-// writes is not the caller's.
+// do makes calls on the library's thread. If the context ends first, the group is unusable and its thread is
+// abandoned: what it reads and writes is not the caller's.
 func (m *mpi) do(ctx context.Context, f func() error) error {
 	m.mu.Lock()
 	failed := m.failed

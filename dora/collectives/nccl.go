@@ -103,7 +103,7 @@ type onGPU struct {
 	Group
 	library  *nccl
 	device   GPU
-	own, all hal.Memory // of this rank, and of all ranks one behind the other
+	own, all hal.Memory // of this rank, and of all ranks concatenated
 
 	mu    sync.Mutex
 	comm  uintptr   // 0: it was aborted, or is not there yet

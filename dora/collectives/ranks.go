@@ -127,7 +127,7 @@ func vectorsOf(all [][]byte) (vectors [][]float32, err error) {
 	return vectors, nil
 }
 
-// joined are messages one behind the other, each behind its length.
+// joined concatenates messages, each preceded by its length.
 func joined(all [][]byte) (out []byte) {
 	for _, data := range all {
 		out = append(binary.LittleEndian.AppendUint64(out, uint64(len(data))), data...)

@@ -389,7 +389,8 @@ func (t *tcp) Broadcast(ctx context.Context, x []byte) error {
 	return err
 }
 
-// Gather implements Group. Messages go in parts that fit frames, each behind a byte that says whether others follow.
+// Gather implements Group. Messages go in parts that fit frames, each preceded by a byte that says whether others
+// follow.
 func (t *tcp) Gather(ctx context.Context, x []byte) ([][]byte, error) {
 	all := make([][]byte, t.size)
 	for more := true; more; {

@@ -86,7 +86,7 @@ func (e *expectation) allow(kind byte, call uint32, n uint64) error {
 	return nil
 }
 
-// peer is another rank, behind a connection.
+// peer is another rank and the connection to it.
 type peer struct {
 	name string // rank 1 on HOST, process 123
 	conn net.Conn

@@ -29,7 +29,7 @@ type arrays struct {
 	fingerprint string
 }
 
-// openArrays reads of the files what arrays they have; checksums tell the sets apart.
+// openArrays reads which arrays the files have; checksums distinguish the sets.
 func openArrays(ctx context.Context, dir string, opt Options) (Set, error) {
 	paths, err := find(dir, ".npz")
 	if err != nil {

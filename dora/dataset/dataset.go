@@ -62,7 +62,7 @@ type Features func(ctx context.Context, keys []string, inputs []map[string][]byt
 // Options say how samples are made.
 type Options struct {
 	Inputs   []Input  // of the model
-	Vision   []Input  // of the model behind Features
+	Vision   []Input  // of the model that computes Features
 	Features Features // nil: features are in the data, or the model reads none
 	Cache    string   // directory of what is kept between runs; "": nothing is
 	Warn     func(string)

@@ -4,7 +4,7 @@
 //	Split    keeps whole routes from training
 //	Shuffle  the order of an epoch, the same on every machine
 //	Shard    a rank's part of that order
-//	Load     samples in an order, read ahead by several workers
+//	Load     samples in an order, prefetched by several workers
 //
 // Samples are made for one model: Options.Inputs says what it takes.
 package dataset

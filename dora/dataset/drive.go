@@ -187,7 +187,7 @@ func (s *driveSegment) open(ctx context.Context) (cameras, error) {
 	return openCameras(ctx, s.Segment, false)
 }
 
-// Pictures yields the pictures of Frames, in their order, and ends behind the first error.
+// Pictures yields the pictures of Frames, in their order, and ends after the first error.
 func (d *Drive) Pictures(ctx context.Context) iter.Seq2[modeld.Frame, error] {
 	return func(yield func(modeld.Frame, error) bool) {
 		for i := range d.segments {

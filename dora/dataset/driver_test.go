@@ -119,7 +119,7 @@ func shownByLoop(t *testing.T, file *onnx.Model, layout runtime.NV12, p modeld.P
 	t.Helper()
 	step, err := openpilot.Compose([]*onnx.Model{file}, openpilot.Options{Largest: layout})
 	require.NoError(t, err)
-	matrix, behind := modeld.MonitoringCrop(p, right), []string{"Cast", "Sub", "Mul"} // in front of the network's first convolution
+	matrix, behind := modeld.MonitoringCrop(p, right), []string{"Cast", "Sub", "Mul"} // before the network's first convolution
 	if step.Loop.Rule == runtime.RuleLuma {
 		behind = []string{"Reshape"}
 		matrix, err = modeld.MonitoringWarp(camera, step.Loop.Width)

@@ -64,7 +64,8 @@ func laneChanging(t *testing.T) int {
 	return 0
 }
 
-// TestAMissingFrameInTheMiddle leaves histories as modeld would have them: features of before it are there behind it, and no lane change begins where one goes on.
+// TestAMissingFrameInTheMiddle leaves histories as modeld would have them: features from before the gap are there
+// after it, and a lane change that goes on does not begin again.
 func TestAMissingFrameInTheMiddle(t *testing.T) {
 	ctx := context.Background()
 	const missing, count = 120, 180
@@ -103,7 +104,8 @@ func TestAMissingFrameInTheMiddle(t *testing.T) {
 				require.NotNil(t, x, "%s of %v", key, set.Len())
 				return x[len(x)-width:]
 			}
-			// The frames in the file are multiples of four; behind a frame that the camera dropped they are called one more.
+			// The frames in the file are multiples of four; after a frame that the camera dropped they are called
+			// one more.
 			behind := map[bool]string{true: "121", false: "128"}[dropped]
 			history := samples[behind]["features_buffer"]
 			require.NotNil(t, history)

@@ -109,10 +109,10 @@ func (p place) truth() []float32 {
 	return out
 }
 
-// A path is as long as a plan, in seconds, and ends where frames are further apart.
+// A path is as long as a plan, in seconds, and ends at a greater gap between frames.
 const longest, gap = 10.2, 0.3
 
-// apart is the time from one moment to another, in s.
+// interval is the time from one moment to another, in s.
 func apart(a, b *moment) float64 { return float64(float64(int64(b.SOF-a.SOF)) * 1e-9) }
 
 // drive is the path from a moment on, over ten seconds at most, as far as it is known without a gap: that of measured poses, or the camera's own motion, integrated.

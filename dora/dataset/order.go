@@ -69,8 +69,9 @@ func Split(set Set, share float64, seed uint64) (training, held Set, err error) 
 	return a, b, nil
 }
 
-// Load gives the samples of an order one after the other. Several workers read them, as many ahead as said. It ends behind an error, which
-// names the sample, and with the context. When it has ended nobody reads the set any more, so that it may be closed.
+// Load gives the samples of an order one after the other. Several workers read up to prefetch samples in advance.
+// It ends after an error, which names the sample, and with the context. When it has ended nobody reads the set any
+// more, so that it may be closed.
 func Load(ctx context.Context, set Set, order []int, workers, ahead int) iter.Seq2[*Sample, error] {
 	type result struct {
 		sample *Sample

@@ -151,7 +151,8 @@ func TestSamplesComeInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestLoadEnds behind an error that names the sample, where its caller breaks off, and with its context; no goroutine is left.
+// TestLoadEnds after an error that names the sample, where its caller breaks off, and with its context; no
+// goroutine is left.
 func TestLoadEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
 	order := []int{0, 1, 2, 3, 4, 5, 6, 7}

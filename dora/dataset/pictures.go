@@ -102,7 +102,7 @@ type decoder struct {
 	roads, wides map[int]frame
 }
 
-// lag is how many frames the cameras' files may be apart.
+// lag is by how many frames the cameras' files may differ.
 const lag = 8
 
 // pair is the pictures of road and wide camera at a moment, or twice the driver camera's.

@@ -105,7 +105,8 @@ func TestARouteGoesOnInItsNextSegment(t *testing.T) {
 	assert.NotEqual(t, set.Fingerprint(), alone.Fingerprint())
 }
 
-// TestSegmentsOfAnyLengthGoOn: behind one whose number of frames is no multiple of four, features are those of frames up to 150 ms before.
+// TestSegmentsOfAnyLengthGoOn: after one whose number of frames is no multiple of four, features are those of
+// frames up to 150 ms before.
 func TestSegmentsOfAnyLengthGoOn(t *testing.T) {
 	ctx, dir := context.Background(), t.TempDir()
 	road, wide := (&Synthesis{Width: 32, Height: 20}).eyes()

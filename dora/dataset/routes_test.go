@@ -229,7 +229,7 @@ func TestAPolicySeesItsHistory(t *testing.T) {
 		}
 	}
 
-	// A lane change begins at frame f of the drive: the model is told of it in the frame behind, as the log has it.
+	// A lane change begins at frame f of the drive: the model is told of it in the next frame, as the log has it.
 	pulses := 0
 	desire := "desire"
 	if slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == "desire_pulse" }) {

@@ -158,7 +158,8 @@ func TestDrivingLoss_NamesUnknownTerms(t *testing.T) {
 	assert.ErrorContains(t, err, `term desired_curvature: "outputs" is f32[1,1000] in the model that is trained, want 4968 floats of 1 samples`)
 }
 
-// desireModel is a model whose output is desire_state of eight, as logits, as a softmax or as one that is spelled out, behind two other numbers.
+// desireModel is a model whose output is desire_state of eight, as logits, as a softmax or as one that is spelled
+// out, after two other numbers.
 func desireModel(t testing.TB, how string) *onnx.Model {
 	t.Helper()
 	b := onnx.NewBuilder("desires", 17)
@@ -250,7 +251,8 @@ func layers(t testing.TB, file *onnx.Model) (names []string) {
 	return names
 }
 
-// TestInnerValuesAreMatched: by a step for a batch, beside the outputs of a model without output_slices. The student's own values leave nothing unexplained.
+// TestInnerValuesAreMatched: by a step for a batch, together with the outputs of a model without output_slices.
+// The student's own values leave nothing unexplained.
 func TestInnerValuesAreMatched(t *testing.T) {
 	const samples = 2
 	file := model(t, "dmonitoring")

@@ -79,7 +79,8 @@ func graphOf(t testing.TB, terms Terms, samples int) *ir.Graph {
 // data are what the graph reads.
 type data struct{ y, t, truth *ir.Array }
 
-// drawn are outputs of a student and a teacher a little apart, with log scales that are mostly moderate, and a path of which some is unknown.
+// drawn are slightly different outputs of a student and a teacher, with log scales that are mostly moderate, and a
+// partly unknown path.
 func drawn(length, samples int, seed uint64) data {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	d := data{ir.NewArray(ir.T(ir.Float32, samples, length)), ir.NewArray(ir.T(ir.Float32, samples, length)), ir.NewArray(ir.T(ir.Float32, samples, modeld.Points, modeld.PlanColumns))}

@@ -118,7 +118,7 @@ func skippable(kind byte, content string) []byte {
 	return append(header, content...)
 }
 
-// TestReader_SkipsSkippableFrames in front of, between and after frames, as pzstd and seekable files have them.
+// TestReader_SkipsSkippableFrames before, between and after frames, as pzstd and seekable files have them.
 func TestReader_SkipsSkippableFrames(t *testing.T) {
 	raw, ends := smallLog(t)
 	z, err := zstd.NewWriter(nil)

@@ -84,11 +84,12 @@ type Problem struct {
 	Role Role // of a file with such a name; "": none, as of directories
 }
 
-// Find finds the segments below a directory, which may itself be a segment. It knows the layouts of devices, connect, openpilot's CI,
-// commaCarSegments and comma2k19, and flat files; any other directory with a log or a video is a segment 0 with its name. Links are
-// followed, unless they lead to what is found without them. Files that cannot be used are Problems: empty ones, those that Git LFS has not fetched (ErrLFS), all but the best of
-// several with the same role, and logs without a readable message beside a log that has some. Finding nothing is an
-// error.
+// Find finds the segments below a directory, which may itself be a segment. It knows the layouts of devices,
+// connect, openpilot's CI, commaCarSegments and comma2k19, and flat files; any other directory with a log or a
+// video is a segment 0 with its name. Links are followed, unless they lead to what is found without them. Files
+// that cannot be used are Problems: empty ones, those that Git LFS has not fetched (ErrLFS), all but the best of
+// several with the same role, and logs without a readable message where another log has some. Finding nothing is
+// an error.
 func Find(ctx context.Context, dir string) (*Found, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {

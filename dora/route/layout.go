@@ -26,7 +26,7 @@ type field struct {
 	of    *layout // of a struct, or of a list's elements
 }
 
-// form is how a field is stored: bits at an offset in the data section, or behind the at-th pointer.
+// form is how a field is stored: bits at an offset in the data section, or the target of the at-th pointer.
 type form uint8
 
 const (
@@ -45,7 +45,7 @@ const (
 	formStructs // a list of structs
 )
 
-// pointer reports whether a form is stored behind a pointer.
+// pointer reports whether a form is stored as the target of a pointer.
 func (f form) pointer() bool { return f >= formText }
 
 var scalars = map[reflect.Kind]form{

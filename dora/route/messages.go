@@ -244,7 +244,7 @@ type SelfdriveState struct {
 	ExperimentalMode bool   `capnp:"experimentalMode 19"`
 }
 
-// RadarState are the cars ahead, by radar or model.
+// RadarState are the leading cars, by radar or model.
 type RadarState struct {
 	_ struct{} `capnp:"5 6"`
 
@@ -252,7 +252,7 @@ type RadarState struct {
 	LeadTwo LeadData `capnp:"leadTwo p2"`
 }
 
-// LeadData is a car ahead.
+// LeadData is a leading car.
 type LeadData struct {
 	_ struct{} `capnp:"7 0"`
 

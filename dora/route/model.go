@@ -43,7 +43,7 @@ type XYZT struct {
 	ZStd []float32 `capnp:"zStd p6"`
 }
 
-// Lead is a hypothesis of the car ahead, ProbTime from now.
+// Lead is a hypothesis of the leading car, ProbTime from now.
 type Lead struct {
 	_ struct{} `capnp:"1 9"`
 

@@ -232,7 +232,7 @@ func (c *cache) put(entries []entry) {
 	}
 }
 
-// append writes entries behind what is there, under the lock.
+// append appends entries to the file, under the lock.
 func (c *cache) append(entries []entry) (err error) {
 	path := filepath.Join(c.dir, lockName)
 	file, err := memory.OpenRegularFor(path, os.O_CREATE|os.O_RDONLY, 0o666) // locking a FIFO would wait for its writer

@@ -20,7 +20,7 @@ import (
 //	8       32     what the entry is found by
 //	40      8      length of the numbers in bytes
 //	48      4      CRC-32C of the numbers
-//	52      4      CRC-32C of what stands in front
+//	52      4      CRC-32C of what precedes it
 const headerBytes = 56
 
 var (
@@ -54,7 +54,7 @@ func header(h []byte) (id entryID, length uint64, sum uint32, err error) {
 	return id, binary.LittleEndian.Uint64(h[40:]), binary.LittleEndian.Uint32(h[48:]), nil
 }
 
-// scan goes over the records behind the end, which it moves, without reading their numbers.
+// scan goes over the records after the end, which it moves, without reading their numbers.
 func (s *segment) scan(found func(id entryID, offset int64, bytes int)) error {
 	info, err := s.file.Stat()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	Precision string             // of internal/precision; fp16 by default
 	Batch     int                // samples of a run; 8 by default. A run of fewer is filled up with its last one
-	Values    []string           // inner values to give beside the outputs, by their names in the file or as dora.Model.Inner has them
+	Values    []string           // inner values to return with the outputs, by their names in the file or as dora.Model.Inner has them
 	Targets   []string           // of PTX; the default target if there is none
 	Import    onnx.ImportOptions // shapes of one sample, where the file leaves them open; its Batch does not count
 
@@ -227,7 +227,7 @@ func (t *Teacher) check(in map[string][]byte) error {
 	return nil
 }
 
-// run computes at most a batch of samples: the numbers of each, one output behind the other.
+// run computes at most a batch of samples: the numbers of each, outputs concatenated.
 func (t *Teacher) run(ctx context.Context, samples []int, inputs []map[string][]byte) ([][]float32, error) {
 	if err := t.session.Wait(ctx); err != nil { // somebody else's context may have ended in a run
 		return nil, err

@@ -63,7 +63,8 @@ func values(t testing.TB, teacher *Teacher, keys []string, inputs []map[string][
 	return out
 }
 
-// TestABatchGivesWhatItsSamplesGiveAlone: in f32 up to the order of sums, whatever stands beside a sample in its batch bit for bit.
+// TestABatchGivesWhatItsSamplesGiveAlone: in f32 up to the order of sums; the other samples of a batch do not
+// change a bit.
 func TestABatchGivesWhatItsSamplesGiveAlone(t *testing.T) {
 	file := model(t, "policy", driving.Tiny)
 	keys, inputs := samples(t, file, 5)

@@ -134,7 +134,7 @@ func TestAValidationLossThatIsNotFiniteNamesItsSample(t *testing.T) {
 	assert.ErrorContains(t, err, "validation: the loss is not finite of sample "+before.Key+" or one of the 1 behind it: take it out of drawn")
 }
 
-// TestTheLastAdapterIsJudgedToo: also where evaluations are further apart than the end is.
+// TestTheLastAdapterIsJudgedToo: also where the end comes before the next evaluation.
 func TestTheLastAdapterIsJudgedToo(t *testing.T) {
 	opt := lessonsOf(t, 24)
 	opt.Epochs, opt.EvaluateEvery = 1, 100
@@ -153,7 +153,7 @@ func TestARunThatStopsBeforeItsFirstUpdateGoesOn(t *testing.T) {
 	opt.Epochs = 1
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	read := 0 // samples behind the first evaluation: those that the report shows, then the first to train on
+	read := 0 // samples after the first evaluation: those that the report shows, then the first to train on
 	set := opt.Set.(drawn)
 	opt.Workers = 1
 	opt.Set = altered{set, func(int, *dataset.Sample) {

@@ -27,7 +27,7 @@ type lesson struct {
 	err     error
 }
 
-// ahead is the number of lessons that are made while the step computes.
+// prefetched is the number of lessons that are made while the step computes.
 const ahead = 2
 
 // lessons gives samples of a set in their order, size at a time, with what the teacher says of them. The channel is closed at the end,
@@ -96,7 +96,7 @@ func (r *run) next(ctx context.Context, from <-chan lesson) (lesson, error) {
 	}
 }
 
-// set shows a micro-batch to the step: its samples one behind the other.
+// set shows a micro-batch to the step, its samples concatenated.
 func (r *run) set(l lesson) error {
 	for _, name := range r.inputs {
 		into := r.trainer.Session().Input(name)

@@ -109,7 +109,7 @@ func (r *run) openTeacher(ctx context.Context, terms loss.Terms) (err error) {
 	return nil
 }
 
-// openModel compiles a model that runs beside the step, and gives the named inner values beside its outputs.
+// openModel compiles a model that runs alongside the step, and returns the named inner values with its outputs.
 func (r *run) openModel(ctx context.Context, flag, path string, inner []string) (*teacher.Teacher, error) {
 	file, err := r.load(path)
 	if err != nil {

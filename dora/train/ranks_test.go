@@ -45,7 +45,7 @@ func trained(t *testing.T, opt Options, n int, s settings) {
 	}
 }
 
-// apart is the relative L2 of two adapters' numbers; "" is the one that training starts from.
+// distance is the relative L2 of two adapters' numbers; "" is the one that training starts from.
 func apart(t *testing.T, opt Options, a, b string) float64 {
 	t.Helper()
 	file, err := onnx.Load(opt.Model)
