@@ -81,15 +81,16 @@ func answer(text **C.char, run func() error) C.int32_t {
 	return C.int32_t(library.CodeOf(err))
 }
 
-// apart runs a function on a goroutine of its own. That of a call from C is tied to its thread, so each time that it waits for another
-// goroutine, threads switch: on the CPU device at every launch of a large model.
+// onGoroutine runs a function on a goroutine of its own. The goroutine of a call from C is tied to its thread, so
+// each time that it waits for another goroutine, threads switch: on the CPU device at every launch of a large
+// model.
 func apart(run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- library.Caught(run) }()
 	return <-done
 }
 
-// long is from what time on a run is worth the two switches of threads that apart makes.
+// long is from what time on a run is worth the two thread switches of onGoroutine.
 const long = 500 * time.Microsecond
 
 // run runs a model for C.

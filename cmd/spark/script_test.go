@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 
 func TestScripts(t *testing.T) { testscript.Run(t, testscript.Params{Dir: "testdata/script"}) }
 
-// TestEveryCommandIsInTheProgram: each directory spark-NAME beside this one.
+// TestEveryCommandIsInTheProgram: each spark-NAME in the parent directory.
 func TestEveryCommandIsInTheProgram(t *testing.T) {
 	dirs, err := filepath.Glob("../spark-*")
 	require.NoError(t, err)

@@ -19,7 +19,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// measureMachine measures the constants of the cost model on the device, prints them beside the published ones, and writes the machine file.
+// measureMachine measures the constants of the cost model on the device, prints them next to the published ones,
+// and writes the machine file.
 func (s *session) measureMachine(ctx context.Context) error {
 	switch {
 	case len(s.Models) > 0:
@@ -60,7 +61,7 @@ func (s *session) keepMachine(ctx context.Context, f *cost.File) error {
 	return atomicfile.WriteJSON(s.Output, f)
 }
 
-// state says how the device is doing right behind the measurement, in words for who reads the file.
+// state describes the device right after the measurement, in words for whoever reads the file.
 func (s *session) state(ctx context.Context, name string) map[string]string {
 	out := map[string]string{}
 	source, err := nvml.Open(nvml.Options{})
@@ -88,7 +89,7 @@ func (s *session) state(ctx context.Context, name string) map[string]string {
 	return out
 }
 
-// machineTable prints every constant: what is published, what was found, and what was measured beside.
+// machineTable prints every constant: the published value, what was found, and what else was measured.
 func machineTable(w io.Writer, f *cost.File) error {
 	on, err := target.Lookup(f.Target)
 	if err != nil {

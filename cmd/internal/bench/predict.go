@@ -97,8 +97,9 @@ func (s *session) programsOf(ctx context.Context, path string, precisions []stri
 	return out, nil
 }
 
-// predictions prints a line per program, with times relative to the same model in fp16. Beside each predicted time stands its range, by
-// what is known of the machine, and what a caller waits: launching the graph and the wait for it added.
+// predictions prints a line per program, with times relative to the same model in fp16. Next to each predicted
+// time is its range, by what is known of the machine, and the caller's time: with launching the graph and the wait
+// for it.
 func predictions(w io.Writer, all []report.Prediction) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "model\tprecision\tdevice\tµs\tfrom\tto\tcold µs\tfrom\tto\twaited µs\tfp16 / this\tcold\tlaunches\tweights MB\tread MB\twritten MB\t")

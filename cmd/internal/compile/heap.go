@@ -7,17 +7,18 @@ import (
 	"syscall"
 )
 
-// The heap may grow between collections by heapRoom percent of what is in use, and by leastRoom bytes. Most of it is activations, in
-// which a collection has nothing to look for: many collections cost little, and garbage would double the memory. But a small heap
-// would be collected a hundred times a second, and its peak is that of a large one before or behind it.
+// The heap may grow between collections by heapPercent of what is in use, and by leastGrowth bytes. Most of it is
+// activations, which a collection need not scan: many collections cost little, and garbage would double the
+// memory. But a small heap would be collected a hundred times a second to no use: a larger one before or after it
+// sets the peak.
 const (
 	heapRoom  = 40
 	leastRoom = 128 << 20
 )
 
-// ballast is memory that nobody touches, so none is behind it. The runtime returns to the system what is free beyond a tenth of the
-// heap, and the system clears it again, page by page, when it is wanted. The heap of a fit shrinks and grows with each layer, by less
-// than a tenth of itself and the ballast.
+// ballast is memory that is never touched, so it has no pages. The runtime returns to the system what is free
+// beyond a tenth of the heap, and the system clears it again, page by page, when it is needed. The heap of a fit
+// shrinks and grows with each layer, by less than a tenth of itself and the ballast.
 var ballast []byte
 
 const (
@@ -40,7 +41,7 @@ func promised(bytes int) bool {
 	return err == nil && syscall.Munmap(room) == nil
 }
 
-// giveRoom sets how much the heap may grow until the next collection, and does so again behind each.
+// limitGrowth sets how much the heap may grow until the next collection, and again after each collection.
 func giveRoom() {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)

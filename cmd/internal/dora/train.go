@@ -140,7 +140,7 @@ func (f *trainFlags) options() train.Options {
 	}
 }
 
-// event is progress as a terminal shows it, with the time that is left by the updates behind the first one.
+// event is progress as a terminal shows it. The time left is estimated from the updates after the first one.
 func event(p train.Progress, first int) console.Event {
 	var terms strings.Builder
 	for _, t := range p.Largest(3) {

@@ -10,7 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
-// Errors that callers tell apart, besides those of package hal.
+// Errors that callers distinguish, in addition to those of package hal.
 var (
 	ErrClosed = errors.New("the model is closed: open it again")
 	ErrBusy   = errors.New("the model is in use in another thread: an open model is for one thread at a time, open it once more for a second one")

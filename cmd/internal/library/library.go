@@ -5,7 +5,7 @@
 //	run.go      a run on the caller's arrays; states
 //	loop.go     steps of modeld and of driver monitoring
 //	sim.go      closed loops by the batch
-//	errors.go   errors as callers tell them apart
+//	errors.go   errors that callers distinguish
 //	flat.go     structs as one vector of float64 and a text that says what is where
 //	program.go  programs from packages, ONNX files and the cache
 package library

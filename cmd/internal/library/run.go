@@ -59,8 +59,8 @@ func (m *Model) Run(ctx context.Context, inputs, outputs [][]byte) error {
 	return nil
 }
 
-// lendFrom is the size from which an input is read where it lies, if the device can: a smaller one is sooner copied than a graph is given
-// another address.
+// bindFrom is the size from which an input is read in place, if the device can: copying a smaller one takes less
+// time than changing an address in a graph.
 const lendFrom = 64 << 10
 
 // giveBack has the session read its own memory again in place of the caller's, of which nothing may be kept.
@@ -112,8 +112,9 @@ func (m *Model) Sizes() (inputs, outputs []int) {
 	return inputs, outputs
 }
 
-// Memory is the session's own memory of an input or output: an input may be written before a run and an output read behind one, with no
-// copy. Nil where the host sees none, and of states. It is not to be used once the model is closed.
+// Memory is the session's own memory of an input or output: an input may be written before a run and an output
+// read after one, without a copy. It is nil for memory that the host cannot see and for states. It must not be
+// used once the model is closed.
 func (m *Model) Memory(output bool, index int) ([]byte, error) {
 	if err := m.enter(); err != nil {
 		return nil, err

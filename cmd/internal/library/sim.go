@@ -43,7 +43,8 @@ type SimField struct {
 	Kind string  `json:"kind,omitzero"` // of a metric: failure, gain, cost or neutral
 }
 
-// Sim is closed loops by the batch: n of each scenario, behind each other. Calls at the same time are refused with ErrBusy.
+// Sim is closed loops by the batch: n of each scenario, grouped by scenario. Concurrent calls are refused with
+// ErrBusy.
 type Sim struct {
 	opt      SimOptions
 	families []scenario.Family
@@ -97,7 +98,7 @@ func OpenSim(ctx context.Context, opt SimOptions) (*Sim, error) {
 	return s, nil
 }
 
-// Close ends it. Calls behind it are refused with ErrClosed.
+// Close ends it. Later calls are refused with ErrClosed.
 func (s *Sim) Close() error {
 	if !s.mu.TryLock() {
 		return ErrBusy

@@ -229,7 +229,7 @@ func (r *replayed) session() *runtime.Session {
 	return r.monitor.Session()
 }
 
-// sameKind reports a driver-monitoring package beside a driving one.
+// sameKind refuses to compare a driver-monitoring package with a driving one.
 func (f *flags) sameKind(loops []*replayed) error {
 	for _, r := range loops {
 		if r.driving == nil {

@@ -380,7 +380,7 @@ func rgb(p modeld.Picture, x, y float64) [3]int {
 	return [3]int{int(luma + 1.402*v), int(luma - .344136*u - .714136*v), int(luma + 1.772*u)}
 }
 
-// pixelsFromAbove holds the plan of the road against outputs: 100 m ahead, 12 m to either side.
+// pixelsFromAbove compares the plan of the road with outputs: 100 m forward, 12 m to either side.
 func pixelsFromAbove(t *testing.T, b browser, want []*modeld.Outputs) {
 	t.Helper()
 	w, h := b.size("#birdseye")

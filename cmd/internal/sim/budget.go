@@ -37,8 +37,8 @@ func calibrates(algorithm string) bool {
 	return precision.Calibrates(in)
 }
 
-// stored says in a line in which precisions the layers of a report's network are, with a label in front; "" where its
-// precision is not calibrated, so that all are in it.
+// stored says in a line in which precisions the layers of a report's network are, after a label; "" if its
+// precision is not calibrated, so that all layers have it.
 func (r *report) stored(label string) string {
 	if len(r.Layers) == 0 {
 		return ""

@@ -97,7 +97,7 @@ func (f *compareFlags) side(ctx context.Context, what string, warn func(string),
 }
 
 func (f *compareFlags) run(ctx context.Context, w, stderr io.Writer) error {
-	for _, path := range []string{f.JSON, f.HTML} { // before hours of work, not behind them
+	for _, path := range []string{f.JSON, f.HTML} { // before hours of work, not after
 		if path != "" && !atomicfile.IsStdout(path) {
 			if err := samples.CheckPath(path); err != nil {
 				return err

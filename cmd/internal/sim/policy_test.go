@@ -12,7 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// writeOutside writes a policy whose weights are in a file beside it, weights.bin.
+// writeOutside writes a policy whose weights are in another file of its directory, weights.bin.
 func writeOutside(path string) error {
 	if err := writePolicy(path, "observation", "action"); err != nil {
 		return err
@@ -29,7 +29,7 @@ func writeOutside(path string) error {
 	return errors.Join(m.Save(path), os.WriteFile(filepath.Join(filepath.Dir(path), value), raw, 0o644))
 }
 
-// writePolicy writes a policy that follows the road ahead and turns the car back by its distance and angle, with an
+// writePolicy writes a policy that follows the road and turns the car back by its distance and angle, with an
 // input and an output of the given names.
 func writePolicy(path, input, output string) error {
 	by := map[string][2]float64{

@@ -149,7 +149,7 @@ func (j *job) exchange(ctx context.Context, p part) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := j.group.Gather(context.WithoutCancel(ctx), data) // ranks stop behind a round that all of them know
+	all, err := j.group.Gather(context.WithoutCancel(ctx), data) // ranks stop after a round that all of them know
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ type report struct {
 	Pictures  string            `json:"route_digest,omitzero"` // SHA-256 of the route's files, where models see it
 	Scenarios []scenario.Family `json:"scenarios"`
 	Columns   []string          `json:"columns"` // of metrics
-	Metrics   [][]float64       `json:"metrics"` // a row for each loop: the n of a scenario behind each other
+	Metrics   [][]float64       `json:"metrics"` // a row for each loop, grouped by scenario
 }
 
 // columns are the names of a tier's metrics.
@@ -408,8 +408,7 @@ func (r *report) line(i int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// lines is a file that grows by a line for each loop that ends. Where a line does not fit, the file ends in front of
-// it.
+// lines is a file that grows by a line for each loop that ends. If a line does not fit, the file ends before it.
 type lines struct {
 	path string
 	f    *os.File

@@ -147,7 +147,7 @@ func (l *logWriter) turned(k int) float64 {
 	return float64((l.at(k, "road") + l.at(k-1, "road")) / 2 * (l.at(k, "station") - l.at(k-1, "station")))
 }
 
-// leads are the cars ahead whose way is less than half a lane beside that of the own one, the nearest first.
+// leads are the leading cars whose path is less than half a lane from the ego car's, nearest first.
 func (l *logWriter) leads(k int) (r route.RadarState) {
 	var ahead []route.LeadData
 	for car := range scenario.Cars {

@@ -96,7 +96,7 @@ func (f *runFlags) begin(ctx context.Context, stderr io.Writer) (*start, error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range []string{f.JSON, f.NPZ, f.HTML} { // before hours of work, not behind them
+	for _, path := range []string{f.JSON, f.NPZ, f.HTML} { // before hours of work, not after
 		if path != "" && !atomicfile.IsStdout(path) {
 			if err := samples.CheckPath(path); err != nil {
 				return nil, err

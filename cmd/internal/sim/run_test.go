@@ -62,7 +62,8 @@ func TestRun_InterruptedGoesOn(t *testing.T) {
 	require.Equal(t, string(want), string(got))
 }
 
-// TestRun_InterruptedInABatchGoesOn: loops on their way are kept beside the report, and end as they would have.
+// TestRun_InterruptedInABatchGoesOn: unfinished loops are kept in the report's state file, and end as they would
+// have.
 func TestRun_InterruptedInABatchGoesOn(t *testing.T) {
 	fulltest.Long(t)
 	whole := shortRun(t, t.TempDir())

@@ -20,7 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// stateOf is the file beside a report with the loops that were on their way when the run was stopped.
+// stateOf is the file of the loops that were unfinished when a report's run was stopped.
 func stateOf(report string) string { return report + ".state" }
 
 // loopsOf is how many loops checkpoints have.
@@ -31,8 +31,8 @@ func loopsOf(list []scenario.Checkpoint) (n int) {
 	return n
 }
 
-// writeJSON writes the report, and beside it the loops that are on their way, or removes those of an earlier run. The
-// report is written also where those cannot be: they then start anew.
+// writeJSON writes the report, and its file of unfinished loops, or removes that of an earlier run. The report is
+// written even if the loops cannot be: they then start again.
 func (f *runFlags) writeJSON(r *report, left []scenario.Checkpoint) (written bool, err error) {
 	if atomicfile.IsStdout(f.JSON) {
 		err := atomicfile.WriteJSON(f.JSON, r)
@@ -110,7 +110,7 @@ func writeState(path string, list []scenario.Checkpoint) error {
 	return npy.WriteZip(path, arrays)
 }
 
-// readState reads the checkpoints beside a report, which must be those that were written with it.
+// readState reads the checkpoints of a report, which must be those that were written with it.
 func readState(report string, r *report) (list []scenario.Checkpoint, err error) {
 	path := stateOf(report)
 	sum, err := digestOf(path)

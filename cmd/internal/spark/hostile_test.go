@@ -185,7 +185,7 @@ const (
 	settings = "--model m.onnx --teacher m.onnx --epochs 1 --batch-size 2 --dora-rank 1 --precision fp32 --val 0.5 --quiet"
 )
 
-// zipOf adds an array to an .npz: a header that is whole, and zeros behind it, compressed.
+// zipOf adds an array to an .npz: a complete header, then zeros, compressed.
 func zipOf(path string, whole []byte, name string, size int64) error {
 	old, err := zip.NewReader(bytes.NewReader(whole), int64(len(whole)))
 	if err != nil {
