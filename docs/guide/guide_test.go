@@ -131,8 +131,8 @@ func (g *guide) page(t *testing.T, page string) {
 
 var figure = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?`)
 
-// firstMissing returns the first line that is not in the output behind the one before it. Runs of spaces are alike, and numbers that are
-// within the tolerance.
+// firstMissing returns the first line that is not in the output after the line before it. Runs of spaces are
+// alike, and numbers that are within the tolerance.
 func firstMissing(output, lines string, tolerance float64) string {
 	have := strings.Split(output, "\n")
 	for line := range strings.Lines(lines) {
