@@ -7,7 +7,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
-// evaluatedBytes are those of an element while it is evaluated: a float64 or an int64.
+// evaluatedBytes is the size of an element during evaluation: a float64 or an int64.
 const evaluatedBytes = 8
 
 // fits is an error if the arrays live at once while g is evaluated exceed the context's budget (internal/memory).

@@ -25,7 +25,7 @@ func TestEvaluate_KeepsToItsBudget(t *testing.T) {
 	_, err := EvaluateList(memory.With(t.Context(), 1<<30), g, in, EvalOptions{})
 	require.ErrorContains(t, err, "(ReduceSum): evaluating it needs 32 GiB of memory, more than the 1 GiB that it may take (--memory)")
 
-	// What is read for the last time makes room.
+	// Values are freed after their last reader.
 	g = NewGraph("chain")
 	v := g.AddInput("x", T(Float32, 1000))
 	for range 20 {

@@ -44,8 +44,6 @@ func NewFused(parts []*Node, kept bool) *Node {
 	return n
 }
 
-// Parts are the regions that n is a chain of, on values of the graph: they compute what n does, one launch after the other. What is
-// between them and no result of n is a value of the body. They share n's outputs, which stay n's, and belong to no graph. A region of
 // Parts are the regions fused in n, on values of the graph: as separate launches they compute what n does.
 // Intermediate values that n does not return are values of the body. Parts share n's outputs, whose Def stays n, and
 // belong to no graph. A region of another family is its only part.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// twoWindows is a chain whose first result is read by nobody else.
+// twoWindows is a fused region whose first result has no other reader.
 const twoWindows = `graph "g" {
   input %x: f16[2,1,4,4,8]
   const %w: f32[8,1,3,3] = splat 0.5
@@ -102,7 +102,7 @@ func TestCheckFusion_Refuses(t *testing.T) {
 		"does not read what mixer computes first": {"Region(%y, %p1)", "Region(%p0, %p1)", "operand 0: e4m3 scale 0.25 stacked", "operand 0: f16 stacked"},
 		"mlp does not read what mixer computes":   {"Region(%y, %p1) {family=\"window\", members=2}", "Region(%p0, %p1) {family=\"loop\", members=2}", "operand 0: e4m3 scale 0.25 stacked", "operand 0: f16 stacked"},
 		"result 0 is an operand":                  {"    output %z\n  }", "    output %p0\n  }"},
-		"is computed before it":              {second, strings.Replace(strings.Replace(second, "Conv(%p0, %p1)", "Conv(%r, %p1)", 1), "      %v: f32", "      %r: f32[1,4,4,8] = Relu(%p0)\n      %v: f32", 1)},
+		"is computed before it":                   {second, strings.Replace(strings.Replace(second, "Conv(%p0, %p1)", "Conv(%r, %p1)", 1), "      %v: f32", "      %r: f32[1,4,4,8] = Relu(%p0)\n      %v: f32", 1)},
 	} {
 		_, err := Parse(strings.NewReplacer(edit...).Replace(twoWindows))
 		require.ErrorContains(t, err, want)

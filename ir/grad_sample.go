@@ -188,8 +188,9 @@ func (g *Gradient) folded(s *sampler, u *Value, size int) (v, sign *Value) {
 	return g.op("Sub", g.Like(u, hi), g.op("Abs", far)), g.op("Mul", g.op("Sign", d), g.op("Sign", far))
 }
 
-// gradRoiAlign is that of averages by x. Their weights are a product of one along each axis, so the gradient is two products of
-// matrices: of rows with each region's rows, then of all regions' columns with those of the regions that lie in an image.
+// gradRoiAlign is the gradient of averages with respect to x. Their weights are a product of one along each axis, so
+// the gradient is two matrix products: of rows with each region's rows, then of all regions' columns with those of
+// the regions that lie in an image.
 func gradRoiAlign(g *Gradient, n *Node) []*Value {
 	x, rois, index := n.Inputs[0], n.Inputs[1], n.Inputs[2]
 	if n.Attrs.String("mode", "avg") != "avg" {

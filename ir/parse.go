@@ -44,7 +44,7 @@ func (p *parser) define(b *body, v *Value) {
 	}
 }
 
-// deepest bounds graphs in each other: those of a chain are three.
+// deepest bounds the nesting of graphs; a fused region nests three.
 const deepest = 16
 
 func (p *parser) graph(r *Region) *Graph {

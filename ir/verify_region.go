@@ -96,7 +96,7 @@ func (r *Region) viewStorage() error {
 	return nil
 }
 
-// viewContract: a chain of nodes that rename or cut the bytes of one operand, or one Concat of operands that lie side by side.
+// viewContract: a sequence of nodes that rename or cut the bytes of one operand, or one Concat of adjacent operands.
 func (r *Region) viewContract() error {
 	if r.Members > 0 || len(r.Results) > 1 {
 		return fmt.Errorf("a view with members or several results")

@@ -394,8 +394,8 @@ func (w *storageAssigner) result(r *ir.Region, k int, v *ir.Value) {
 	r.Results[k] = s
 }
 
-// operands gives the matrix operands of one anchor one type: weights follow, and an f32 value that cannot be narrow (an
-// input or output of the graph) is narrowed by a loop of its own.
+// operands gives the matrix operands of one anchor one type: weights follow, and an f32 value that must stay f32 in
+// memory (an input or output of the graph) is converted by a loop of its own.
 func (w *storageAssigner) operands(n *ir.Node, inputs []*ir.Value) ([]*ir.Value, error) {
 	for i, v := range inputs {
 		if v.Type.DType != ir.Float32 {
@@ -455,7 +455,7 @@ func (w *storageAssigner) castRegion(v *ir.Value) (*ir.Value, error) {
 	if w.weights[v] != nil {
 		return w.weights[v], nil
 	}
-	// An input of which several parts are multiplied is narrowed at once.
+	// An input of which several parts are multiplied is converted at once.
 	if p := spanOf(v); p.base != v && p.base.Type.DType == v.Type.DType && w.wholes[p.base] > max(p.size, p.base.Type.Numel()/2) {
 		base, err := w.castRegion(p.base)
 		if err != nil {

@@ -21,9 +21,9 @@ var _ = register(Pass{
 	Run:   batchIsomorphic,
 })
 
-// batchIsomorphic joins isomorphic kernels of equal depth (the two towers; projections of one input) into regions with members:
-// same body, other constants, operands that are members of one stacked value. Where towers begin, at different
-// inputs of the graph, a loop region reads all of them and writes the first stacked value.
+// batchIsomorphic joins isomorphic kernels of equal depth (the two towers; projections of one input) into regions
+// with members: same body, other constants, operands that are members of one batched value. Where towers begin, at
+// different inputs of the graph, a loop region reads all of them and writes the first batched value.
 //
 //	batch_isomorphic.go       which regions form a class
 //	batch_isomorphic_build.go a class → one region
@@ -79,7 +79,8 @@ func newBatcher(g *ir.Graph, banned map[*ir.Node]bool) *batcher {
 	return s
 }
 
-// operand describes an input of a region to classify: inputs of equal keys can be stacked or shared, and rank orders them.
+// operand describes an input of a region to classify: inputs with equal keys can be batched or shared, and rank
+// orders them.
 type operand struct {
 	key  string
 	rank int // -1: says nothing about the order

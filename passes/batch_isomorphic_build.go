@@ -112,7 +112,7 @@ func (s *batcher) batched(c *class) (*ir.Node, []*ir.Node, error) {
 	return n, nodes, err
 }
 
-// batchedInput returns input i of the stacked region, and the view that makes it if one is needed.
+// batchedInput returns input i of the batched region, and the view that makes it if one is needed.
 func (s *batcher) batchedInput(c *class, i int) (*ir.Value, *ir.Node, error) {
 	first := s.resolve(c.members[0].Inputs[i])
 	same := true
@@ -130,7 +130,7 @@ func (s *batcher) batchedInput(c *class, i int) (*ir.Value, *ir.Node, error) {
 		}
 		return s.g.Constant(first.Name, batchTensors(list)), nil, nil
 	}
-	// Views of members and runs of one value alike: consecutive spans of what is already stacked.
+	// Views of members and runs of one value alike: consecutive spans of a value that is already batched.
 	sp := spanThrough(first, s.resolve)
 	for r, n := range c.members {
 		if p := spanThrough(n.Inputs[i], s.resolve); p.base != sp.base || p.from != sp.from+r*sp.size {

@@ -61,7 +61,7 @@ var _ = register(Pass{
 // DifferentiateOptions name the outputs of one number whose sum is differentiated, and the inputs by which.
 type DifferentiateOptions struct{ Losses, Variables []string }
 
-// firstOutput is that of a node which Add returned.
+// firstOutput unwraps the first output of a node that Add returned.
 func firstOutput(n *ir.Node, err error) (*ir.Value, error) {
 	if err != nil {
 		return nil, err

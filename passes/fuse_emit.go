@@ -117,8 +117,8 @@ func makeRegion(g *ir.Graph, c *cluster, outputs []*ir.Value) (*ir.Node, error) 
 	return n, err
 }
 
-// storeAsRead makes operands that the anchor reads through a widening Cast values of the wider type, stored as the narrower
-// one. What else reads them narrows them again, which is exact.
+// storeAsRead declares operands that the anchor reads through a Cast to a wider type as values of that type, stored
+// in the original one. Other readers cast them back, which is exact.
 func storeAsRead(r *ir.Region) error {
 	a := r.Anchor()
 	var first []*ir.Node // new nodes, which only depend on operands

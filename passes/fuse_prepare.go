@@ -290,7 +290,7 @@ func castIntoConcat(s *sweep, n *ir.Node) bool {
 	return true
 }
 
-// castForEachReader gives every reader of a widened graph input a Cast of its own, which then becomes part of it.
+// castForEachReader gives every reader of a promoted graph input a Cast of its own, which then becomes part of it.
 func castForEachReader(s *sweep, n *ir.Node) bool {
 	done := false
 	for i, v := range n.Inputs {
@@ -412,8 +412,8 @@ func padOnce(g *ir.Graph) error {
 	return err
 }
 
-// isConversion reports whether v is made from graph inputs by light nodes alone, at least one of which (if some is true)
-// needs a kernel: a contraction can widen and reshape its operand itself.
+// isConversion reports whether v is made from graph inputs by light nodes alone, at least one of which (if some is
+// true) needs a kernel: a contraction can convert and reshape its operand itself.
 func isConversion(v *ir.Value, some bool) bool {
 	if v.Def == nil {
 		return !some

@@ -231,7 +231,7 @@ func oneWeight(units []*layer, widest int) (float32, bool) {
 	return first, true
 }
 
-// activate applies each unit's activation to its rows: one chain for all, or a selection by constant masks.
+// activate applies each unit's activation to its rows: one for all, or a selection by constant masks.
 func (b *builder) activate(y *ir.Value, units []*layer) *ir.Value {
 	var keys []string
 	first := map[string]*layer{}

@@ -18,8 +18,8 @@ type storage struct {
 	tape // what rematerialise knows of it
 }
 
-// storages are those of a graph of regions by value, and in the order in which they are first written. Constants, inputs and
-// outputs of the graph have none: their memory is not the arena's.
+// storages returns the storage of each value of a graph of regions, and all of them in the order in which they are
+// first written. Constants, inputs and outputs of the graph have none: their memory is not the arena's.
 func storages(g *ir.Graph) (of map[*ir.Value]*storage, list []*storage) {
 	of = map[*ir.Value]*storage{}
 	outputs := &storage{}

@@ -73,7 +73,7 @@ type promoter struct {
 	bits map[ir.DType][]uint32 // the f32 of every 16-bit pattern
 }
 
-// value is the widened v.
+// value is v promoted to f32.
 func (w *promoter) value(v *ir.Value) *ir.Value {
 	if v == nil || w.to[v] != nil {
 		return w.to[v]
@@ -106,7 +106,7 @@ func (w *promoter) tensor(t *ir.Tensor) *ir.Tensor {
 	return &ir.Tensor{Type: wide, Data: data}
 }
 
-// node recreates n with widened operands; the op's rule infers the new output types.
+// node recreates n with promoted operands; the op's rule infers the new output types.
 func (w *promoter) node(n *ir.Node) error {
 	attrs := n.Attrs
 	if to := attrs.DType("to"); isHalf(to) && n.Op.Name != "BitCast" {

@@ -9,7 +9,7 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestInputsAndOutputsKeepTheirTypesUnlessAsked, in every precision that widens.
+// TestInputsAndOutputsKeepTheirTypesUnlessAsked, in every precision that promotes.
 func TestInputsAndOutputsKeepTheirTypesUnlessAsked(t *testing.T) {
 	types := func(list []*ir.Value) (out []string) {
 		for _, v := range list {

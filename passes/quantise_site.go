@@ -21,7 +21,7 @@ type Site struct {
 	Geometry ir.Weights
 }
 
-// Sites returns the sites of a graph of regions, in order, those of the parts of chains too.
+// Sites returns the sites of a graph of regions, in order, including those of fused parts.
 func Sites(g *ir.Graph) []Site {
 	var out []Site
 	for _, n := range g.Nodes {

@@ -211,8 +211,8 @@ func (r *recorder) record() error {
 	return nil
 }
 
-// ready makes what a region reads be there, and room for what it writes, and says what it reads now. Its results are there then;
-// of one that is computed again, those that were not.
+// ready makes a region's operands live, evicts enough for its results, and returns its operands' current values. Its
+// results are live then; of a recomputed region, only those that were not.
 func (r *recorder) ready(n *ir.Node, again bool) ([]*ir.Value, error) {
 	from := r.reads(n)
 	for _, s := range from {
@@ -322,7 +322,7 @@ func (r *recorder) current(v *ir.Value) (*ir.Value, error) {
 	return m.Outputs[0], nil
 }
 
-// evictFor forgets values until there is room for so many bytes. First go those that nothing needs.
+// evictFor evicts values until so many bytes fit, first those that nothing needs.
 func (r *recorder) evictFor(bytes int) bool {
 	if r.live+bytes <= r.budget {
 		return true

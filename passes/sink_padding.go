@@ -164,7 +164,8 @@ func (p *padding) product(n *ir.Node, known int, at padded) {
 	}
 }
 
-// rows is the gradient of an op that treats each row alone: where that of its result is zero, so is that of its operand.
+// rows handles the gradient of an op that treats each row separately: where its result's gradient is zero, so is its
+// operand's.
 func (p *padding) rows(n *ir.Node, known int, at padded) {
 	x := n.Inputs[0]
 	along := at.axis >= n.Attrs.Int("axis", 0)

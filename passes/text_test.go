@@ -89,7 +89,8 @@ func checkText(t *testing.T, p *Pass, before string, after *txtar.File) {
 // nvfp4 is how quantise-base stores weights where nothing else is said.
 var nvfp4 = precision.Operand{Format: minifloat.E2M1, Blocks: true}
 
-// joins weighs the chains of text, too small to gain anything: those that have kernels by their parts.
+// joins is the benefit of fused regions in text, which are too small to have one: the number of parts if they have a
+// kernel.
 func joins(n *ir.Node) float64 {
 	t, err := target.Lookup("sm_121")
 	if err != nil {
