@@ -12,8 +12,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// TestAddAgain_RunsAnEntryTimes: what is kept goes from one time to the next, copies included, and hazards order them. All
-// checks of the CPU device are on.
+// TestAddAgain_RunsAnEntryTimes: states carry over from one time to the next, copies included, and hazards order
+// them. All checks of the CPU device are on.
 func TestAddAgain_RunsAnEntryTimes(t *testing.T) {
 	const times, n = 3, 75
 	weights := codegen.NewWeights()

@@ -267,7 +267,7 @@ func isEmpty(n *ir.Node) bool {
 	return true
 }
 
-// updates reports whether out is all of the new value of a kept input, and old all of that input.
+// updates reports whether out is all of the new value of a state binding, and old all of its input.
 func (l *list) updates(out, old *ir.Value) bool {
 	next, err := l.of(out)
 	if err != nil || next.offset != 0 {

@@ -31,9 +31,10 @@ func livesOf(launches []launch) map[*storage]life {
 	return all
 }
 
-// keep decides where the new value of each kept input is written: over the old one, if every launch that touches the old
-// value comes before the first that writes the new one, or is that one and computes each element from the old one alone; else
-// to the arena, and a copy at the end carries it over. A copy of an old value over itself goes.
+// keep decides where the new value of each state binding is written. It overwrites the old one if every launch that
+// accesses the old value comes before the first that writes the new one, or is that launch and computes each element
+// from the old one alone. Otherwise it goes to the arena, and a copy at the end carries it over. A copy of an old
+// value to itself is dropped.
 func (l *list) keep() {
 	lives := livesOf(l.pending)
 	for _, f := range l.feedback {

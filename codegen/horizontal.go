@@ -125,7 +125,7 @@ func emitPart(k *ptx.Kernel, s *kernel.Spec, params []ptx.Sym, threads int, bloc
 	}
 }
 
-// bothWorks is the work of two kernels side by side. What blocks wait for is that of the kernel that waits longer.
+// bothWorks is the work of two kernels in one launch. Its latency is that of the slower one.
 func bothWorks(a, b *cost.Work) *cost.Work {
 	w := *a
 	w.Blocks, w.Warps, w.Resident = a.Blocks+b.Blocks, max(a.Warps, b.Warps), min(a.Resident, b.Resident)

@@ -15,7 +15,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// TestThePlanOfLeastWeightIsMade: of the plans that are weighed the one is made, with its works and works of every launch, that Weigh likes best.
+// TestThePlanOfLeastWeightIsMade: among plans, the one with the least objective is chosen, with its works and those
+// of every launch.
 func TestThePlanOfLeastWeightIsMade(t *testing.T) {
 	typ := ir.T(ir.Float32, 1<<20)
 	g := kerneltest.NewGraph(t, "run")

@@ -19,7 +19,7 @@ type storage struct {
 	into         *storage // that has the same bytes: the state of which this is the new value
 }
 
-// buffers are those of all entries, in the order in which they were made.
+// buffers of all entries, in the order in which they were made.
 type buffers struct {
 	all   []*storage
 	ports map[string]*storage // by "input NAME" and "output NAME"
@@ -59,7 +59,7 @@ type placer struct {
 	joined   map[string]*storage // what a batch prefix computes, by name
 }
 
-// feedback is a kept input's storage and the one in which a run leaves its new value.
+// feedback is the storage of a state binding's input, and the one in which a run leaves its new value.
 type feedback struct{ old, next *storage }
 
 func (b *buffers) storage(name string, kind runtime.BufferKind, bytes int) *storage {
@@ -137,7 +137,7 @@ func (p *placer) placePorts(e Entry) (outputs []place, err error) {
 	return outputs, nil
 }
 
-// next is where an entry leaves the new value of a kept input, or of a slice of it.
+// next is where an entry leaves the new value of a state binding, or of a slice of it.
 func (p *placer) next(k StateBinding, bytes, repeats int) (*storage, error) {
 	old := p.ports["input "+k.Input]
 	if old == nil || old.bytes != bytes*repeats {

@@ -203,7 +203,7 @@ func (in *blockProduct) run(g *gen, s Schedule, rows, exchange num, at func(row 
 	return &running{blockProduct: in, g: &sub, rows: rows, exchange: exchange, at: at}
 }
 
-// digits are those of the block in the product's z, of which only members are several.
+// digits are the block's coordinates in the product's z, in which only members can exceed one.
 func (in *blockProduct) digits(g *gen) []num {
 	z := make([]num, len(in.p.z))
 	z[0] = g.z[0]

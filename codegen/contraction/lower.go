@@ -95,7 +95,7 @@ func write(p *problem, pl *plan, s Schedule, t *target.Target) *kernel.Spec {
 	}
 }
 
-// family is that of the region, and macs its multiply-adds.
+// family is the region's family, and macs its multiply-adds.
 func (p *problem) family() string {
 	if p.producer != nil {
 		return ir.FamilyFused

@@ -74,7 +74,7 @@ func (g *gen) copied() emission {
 	}
 }
 
-// emission is that of the problem's A.
+// emission makes the problem's A: by its producer, or by copies.
 func (p *problem) emission(g *gen) emission {
 	if p.producer == nil {
 		return g.copied()
@@ -214,7 +214,7 @@ func (g *gen) zeroUnless(p ptx.Reg, regs []ptx.Reg) {
 	}
 }
 
-// addresses are those of a tile of A and of a stage.
+// addresses returns the addresses of a tile of A and of a stage.
 func (g *gen) addresses(tileA, stage num) (a, b num) {
 	b = g.add(g.smem, stage)
 	if tileA == stage {

@@ -178,7 +178,7 @@ func (t *team) scaleAt(head, row, col num) (ptx.Reg, int) {
 	return g.register(g.add(g.smem, to)), s.Stages*s.stageBytes(t.p) + n.tileA(s.BM, s.BK)
 }
 
-// emitter is that of what follows the attention.
+// emitter emits the nodes after the attention.
 func (t *team) emitter() *expr.Emitter {
 	g := t.g
 	env := g.envOf(t.l)

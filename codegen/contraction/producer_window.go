@@ -355,7 +355,7 @@ func (d *windowProducer) patchWork(s Schedule, r patch) (w cost.Work) {
 	return w
 }
 
-// fronts is how many clocks shared memory takes to serve a warp's reads of a vector of the image.
+// fronts is the number of wavefronts, a clock each, of a warp's reads of a vector of the image in shared memory.
 func (d *windowProducer) fronts(s Schedule, r patch) int {
 	_, w := d.rectangle(s)
 	vectors, pixel := s.BK/d.vector, d.pixelBytes(s)

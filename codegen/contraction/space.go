@@ -97,7 +97,7 @@ func (k *tiled) Parse(text string) (kernel.Choice, error) {
 	return c, nil
 }
 
-// Candidates implements kernel.Kernel: many more than Choose weighs.
+// Candidates implements kernel.Kernel: many more than Choose estimates.
 func (k *tiled) Candidates(c kernel.Choice) (plans []kernel.Candidate, err error) {
 	p, pl, t, own := k.p, k.plan, k.ctx.Target, c.Schedule.(Schedule)
 	var usual []Schedule
@@ -130,7 +130,7 @@ func (k *tiled) Candidates(c kernel.Choice) (plans []kernel.Candidate, err error
 	return plans, nil
 }
 
-// coordinates are those of a plan: the least decisive last.
+// coordinates of a schedule in the tuner's space, the least decisive last.
 func (s Schedule) coordinates() []int {
 	m, n := s.warpM(), s.warpN()
 	if s.ThreadM > 0 {

@@ -61,7 +61,8 @@ func TestCandidates_OfFusedRegionsComputeTheSame(t *testing.T) {
 	}
 }
 
-// TestASpaceHasMoreThanTheCandidates: what Lower weighs is part of it, if it is not far from the best, and so are tiles of 16 rows and of 256.
+// TestASpaceHasMoreThanTheCandidates: it contains Lower's candidates that are not far from the best, and tiles of 16
+// rows and of 256.
 func TestASpaceHasMoreThanTheCandidates(t *testing.T) {
 	rows := map[int]bool{}
 	for _, m := range []int{16, 2048} {

@@ -395,7 +395,7 @@ func (b *Builder) Cast(x *Expr, t Type) *Expr {
 		return b.Ne(x, b.Zero(x.Type))
 	}
 	if x.Op == OpCast && x.Args[0].Type == t && (t == S32 || t == F32) && x.Type.IsInt() == t.IsInt() {
-		return x.Args[0] // widened before
+		return x.Args[0] // converted from it before
 	}
 	return b.node(OpCast, t, x)
 }

@@ -51,8 +51,8 @@ func (c Choice) clone() Choice {
 	return c
 }
 
-// Memo remembers what was chosen, for programs that have most regions in common: to choose a schedule, thousands are
-// weighed. The zero value remembers nothing yet.
+// Memo caches chosen schedules, for programs that have most regions in common: a choice estimates thousands of
+// schedules. The zero value is an empty cache.
 type Memo struct {
 	mu    sync.Mutex
 	known map[string]Choice
@@ -118,8 +118,9 @@ func (f *Families) of(name string) (Family, error) {
 	return f.list[at], nil
 }
 
-// Lower is the kernel of a region with the schedule that Choices or its family choose. The error says why the family has
-// none: a ScheduleError if it cannot have that schedule, ErrUnfused if the parts are to be separate launches.
+// Lower is the kernel of a region with the schedule that the schedule cache or its family chooses. The error says why
+// the family has none: a ScheduleError if it cannot have that schedule, ErrUnfused if the parts are to be separate
+// launches.
 func (f *Families) Lower(region *ir.Node, ctx *Context) (*Spec, error) {
 	return f.lower(region.LastPart().Region.Family, region, ctx)
 }
@@ -190,8 +191,8 @@ func (f Family) schedule(k Kernel, region *ir.Node, ctx *Context, memo *Memo) (C
 	return c, err
 }
 
-// Space is the schedules that the kernel of a region may have, as a tuner searches them: many more than Lower weighs. It is
-// nil where there is no choice.
+// Space is the schedules that the kernel of a region may have, as a tuner searches them: many more than Lower
+// estimates. It is nil where there is no choice.
 func (f Family) Space(region *ir.Node, ctx *Context) (*Space, error) {
 	k, err := f.Analyse(region, ctx)
 	if err != nil || k.Signature() == "" {

@@ -81,8 +81,8 @@ type Context struct {
 	// Align is the guaranteed alignment in bytes of a value's address (256 unless known otherwise; a view into another
 	// value may have less).
 	Align func(v *ir.Value) int
-	// Updates reports whether out is the new value of a kept input, and old is that input: a kernel may write what differs
-	// alone. nil: there are none.
+	// Updates reports whether out is the new value of a state binding, and old its input: a kernel may then write only
+	// the elements that change. nil: there are none.
 	Updates func(out, old *ir.Value) bool
 	// Unpacked says that schedules are wanted, not programs: constants that kernels pack need the right size, not the right bytes.
 	Unpacked  bool

@@ -97,7 +97,7 @@ func (r *Region) Members(n int) *Region {
 // HasMembers reports whether the region computes several members at once.
 func (r *Region) HasMembers() bool { return r.r.Members > 0 }
 
-// Read makes a value of the graph an input; of a stacked one each member reads its own part.
+// Read makes a value of the graph an input; if batched, each member reads its own part.
 func (r *Region) Read(v *ir.Value, batched bool) *ir.Value {
 	typ := v.Type.Clone()
 	batched = batched && r.HasMembers()

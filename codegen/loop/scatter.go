@@ -8,9 +8,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// updateOf is the scatter that a region ends with, if it makes the new value of a kept input from the old one and its
-// updates go to different places: then a kernel writes the updates alone, over the old value. nil: the kernel writes all
-// elements.
+// updateOf is the scatter that a region ends with, if it makes the new value of a state binding from the old one and
+// its updates go to different places: then a kernel writes only the updates, over the old value. nil: the kernel
+// writes all elements.
 func updateOf(region *ir.Node, ctx *kernel.Context) *ir.Node {
 	body := region.Region.Body
 	if ctx.Updates == nil || region.Region.Members > 0 || len(body.Outputs) != 1 {

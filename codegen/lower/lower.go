@@ -29,7 +29,7 @@ type Lowering struct {
 	B        *expr.Builder
 	Region   *ir.Node
 	Operands []kernel.Operand // in the order of their first use
-	// Member is the index of the stacked member; nil where the region has none.
+	// Member is the index of the member; nil if the region has none.
 	Member *expr.Expr
 	Loaded map[int]bool // operands that values read
 
@@ -118,7 +118,7 @@ func Covers(op string) bool {
 	return rules[op] != nil || row.Expand != nil && row.Kind != ir.KindScan
 }
 
-// Members is the number of stacked members, at least 1.
+// Members is the number of members, at least 1.
 func (l *Lowering) Members() int { return l.Region.Region.Count() }
 
 // Input is the number of the operand that points to v, an input of the region, which becomes one at its first use.

@@ -21,7 +21,7 @@ type finish struct {
 	dtype       ir.DType
 }
 
-// lowerFinish builds the expressions of the epilogue, which stores what it computes if that is kept.
+// lowerFinish builds the expressions of the epilogue, which stores its result if kept.
 func (g *gen) lowerFinish(kept bool) error {
 	b, p, f := g.b, g.p, &g.finish
 	width := g.s.Finish

@@ -107,8 +107,8 @@ func (s schedule) inputAt(i int) int {
 	return i
 }
 
-// wavefronts counts fronts: 128 bytes at a time, in the order of the lanes, and a clock more for each further word of the
-// same bank.
+// wavefronts counts the wavefronts of a read: 128 bytes at a time, in the order of the lanes, and one more for each
+// further word in the same bank.
 func (s schedule) wavefronts(p *problem) int {
 	const banks = 32
 	words := s.inputVector(p)
