@@ -260,7 +260,7 @@ func scanBatched(s *site) {
 	}
 }
 
-// scanOnce walks the inputs and returns final states and stacked outputs.
+// scanOnce walks the inputs and returns final states and concatenated outputs.
 func (s *site) scanOnce(sc scanner, states, inputs []*ir.Value, where string) []*ir.Value {
 	states = append([]*ir.Value{}, states...)
 	length := -1

@@ -369,7 +369,7 @@ func (s *site) binaryScores(labels []int, y *ir.Value, negative bool, post strin
 	s.out(1, s.concat(1, first, y))
 }
 
-// treeEnsemble is TreeEnsemble 5, whose leaves have tables of their own. A test for membership becomes a chain of
+// treeEnsemble is TreeEnsemble 5, whose leaves have tables of their own. A test for membership becomes a sequence of
 // tests for equality.
 func treeEnsemble(s *site) {
 	x := s.exactly(s.in(0), 2)

@@ -73,8 +73,8 @@ func cut(out, msg []byte, raws *[][]byte, path ...protowire.Number) ([]byte, err
 // messageBytes bounds what a message takes: the struct, and what importing its node or value makes.
 const messageBytes = 1 << 10
 
-// weigh is about how many bytes a message takes when it is decoded: two bytes of a file may be a message. What is no message is
-// left to the library.
+// weigh estimates how many bytes a message takes when it is decoded: two bytes of a file may be a message. The
+// library checks what is not a message.
 func weigh(msg []byte, d protoreflect.MessageDescriptor, depth int) int64 {
 	n := int64(messageBytes)
 	for len(msg) > 0 && depth < maxNesting {

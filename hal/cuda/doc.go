@@ -7,6 +7,6 @@
 //	device.go          device, memory
 //	unified.go         how host and device share memory: attributes and a probe; coherence.go: the probe's kernel
 //	module.go          code: cubin where the driver takes it, else PTX
-//	jit.go             what the driver compiles from PTX, kept on disk
+//	jit.go             what the driver compiles from PTX, cached on disk
 //	graph.go           one CUDA graph of all launches; capture.go: its edges; wait.go: the end of a run, or of its context
 package cuda

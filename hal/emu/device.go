@@ -28,8 +28,8 @@ type Options struct {
 	CountOnly bool
 	// Engine executes the kernels.
 	Engine Engine
-	// CutOff makes mma add as some tensor cores do: by opcode, how many bits of a sum's fraction are kept below its largest term
-	// (ptx.Def.CutOff). The interpreter executes all kernels then.
+	// CutOff makes mma add as some tensor cores do: by opcode, how many bits of a sum's fraction below its largest
+	// term survive (ptx.Def.CutOff). The interpreter then executes all kernels.
 	CutOff map[string]int
 	// Discrete gives the device memory of its own, as a GPU on a card has: the host reaches it by Read and Write alone.
 	Discrete bool

@@ -40,7 +40,8 @@ const (
 	liveBlocks = 32
 )
 
-// run executes all blocks. Of several errors it returns that of the first block. shadow is room for the checks.
+// run executes all blocks. If several fail, it returns the first block's error. shadow is scratch memory for the
+// checks.
 func (l *launch) run(ctx context.Context, shadow *[]uint64) error {
 	if l.check != nil {
 		l.begin(shadow)
@@ -72,8 +73,8 @@ func (l *launch) run(ctx context.Context, shadow *[]uint64) error {
 	return s.err
 }
 
-// locate finds the bytes of the launch's memories, as some may have been lent other ones. What native code has learned of
-// their addresses is of use until then.
+// locate finds the bytes of the launch's memories, since other host memory may have been bound. Addresses that native
+// code has learned are valid until that changes.
 func (l *launch) locate() {
 	moved := l.learned == nil
 	for i, m := range l.memories {
@@ -264,7 +265,7 @@ func (b *block) fit(l *launch) *block {
 	return b
 }
 
-// resized is a slice of n elements, in the memory of another where that has room. What they hold is of no use.
+// resized is a slice of n elements, which reuses s if its capacity suffices. Its contents are undefined.
 func resized[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

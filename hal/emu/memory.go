@@ -40,8 +40,8 @@ func (m *memory) Bytes() []byte {
 	return m.data
 }
 
-// Lend makes other bytes the memory's own, as many, until the next ones are lent: launches without checks read and write them
-// where they lie. What Bytes has returned is the memory no more.
+// Lend binds host memory of the same size in place of the memory's own, until the next call: launches without checks
+// access it in place. Slices that Bytes returned before no longer alias the memory.
 func (m *memory) Lend(data []byte) error {
 	if len(data) != len(m.data) || m.dev.opts.Check {
 		return fmt.Errorf("emu: %d bytes lent to an allocation of %d, checks %v: as many are wanted, and no checks", len(data), len(m.data), m.dev.opts.Check)

@@ -59,7 +59,8 @@ func path(dir, device, driver string) string {
 	return filepath.Join(dir, "home-"+hex.EncodeToString(sum[:8])+".json")
 }
 
-// Load returns what was kept of a device and a build of its driver; false if nothing was, or what is there is damaged: then it is measured again.
+// Load returns what was stored for a device and its driver's build. It returns false if nothing was, or it is
+// damaged: then it is measured again.
 func Load(dir, device, driver string) (Placement, bool) {
 	var h Placement
 	raw, err := os.ReadFile(path(dir, device, driver))

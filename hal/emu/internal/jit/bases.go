@@ -197,7 +197,7 @@ var ways = [...]way{
 	{0, false, false, byLanes},
 }
 
-// fits reports whether a way is that of addresses.
+// fits reports whether addresses can be loaded in this way.
 func (w way) fits(address *ptx.Row32, size int) bool {
 	for l := range address {
 		first, step := 0, 0
@@ -226,7 +226,7 @@ func (b *base) order() []int {
 	return order
 }
 
-// way is where that of a base is kept.
+// way is where a base's way is stored.
 func (b *base) way() mem { return at(r14, 128*mostBases+b.offsets/32) }
 
 // classify finds the way of a base, whose offsets are in registers.

@@ -27,8 +27,9 @@ func (e *emitter) all32(v uint32) mem { return e.vector32(func(int) uint32 { ret
 
 func (e *emitter) all64(v uint64) mem { return e.vector64(func(int) uint64 { return v }) }
 
-// unpack widens the first n elements of the words in register s, which it preserves, to f32: element i into dst(i), and then
-// calls done(i). The elements come in no particular order. Registers t to t+2 are clobbered; NaNs are not canonical.
+// unpack converts the first n elements of the words in register s, which it preserves, to f32: element i into dst(i),
+// and then calls done(i). The elements come in no particular order. Registers t to t+2 are clobbered; NaNs are not
+// canonical.
 func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(i int)) {
 	switch f {
 	case f16, bf16:
@@ -84,7 +85,7 @@ func (e *emitter) upperToHalf(v, t int) {
 	e.v(vpor, v, v, t)
 }
 
-// nibble widens the e2m1 at a bit of the words in s by looking it up.
+// nibble converts the e2m1 at a bit of the words in s to f32 by looking it up.
 func (e *emitter) nibble(d, s, bit, t int) {
 	table := e.vector32(func(i int) uint32 {
 		v := [8]float32{0, .5, 1, 1.5, 2, 3, 4, 6}[i%8]
@@ -115,7 +116,7 @@ func (e *emitter) scaleValue(v, t int) {
 	e.widenLow(v, v)
 }
 
-// halves widens the low or the high 16 bits of the lanes of s into d.
+// halves converts the low or the high 16 bits of the lanes of s to f32 in d.
 func (e *emitter) halves(d, s int, high, bf bool) {
 	switch {
 	case bf && high:

@@ -106,11 +106,11 @@ func (p *product) rowOfB(half, thread, i int) int {
 	return half*4*n*32 + thread/2*2*n*32 + i*64 + thread%2*32
 }
 
-// columns are those of a row of B in scratch memory.
+// columns is the order of a row of B's columns in scratch memory.
 var columns = [8]int{0, 2, 4, 6, 1, 3, 5, 7}
 
-// spreadB widens B into memory at s, and undoes the shrinking of both A and B by unpack. The factors of scales are in scratch
-// memory.
+// spreadB converts B to f32 in memory at s, and undoes the scaling of both A and B by unpack. The factors of scales
+// are in scratch memory.
 func (e *emitter) spreadB(p *product, s mem) {
 	const words, t, out = 4, 5, 8
 	finish := func(half, thread int) func(i int) {

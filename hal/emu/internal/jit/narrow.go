@@ -103,7 +103,7 @@ func (e *emitter) greater(k, d, a int, b any) {
 	e.v(vpcmpgtd, d, a, b)
 }
 
-// decodePair widens two codes to f16, the lower one into the lower half.
+// decodePair converts two codes to f16, the lower one into the lower half.
 func decodePair(f element) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
 		e.v(vmovups, 8, 0, e.exact(in.A, c))

@@ -4,9 +4,8 @@ package jit
 
 import "slices"
 
-// Matrix products follow each other in blocks, in which each A meets several B and each B several A. A sequence of
-// mma of 16-bit elements is emitted so that what an operand is widened to is kept in scratch memory for the next
-// ones, with AVX-512.
+// Matrix products come in blocks, in which each A meets several B and each B several A. With AVX-512, a sequence of
+// mma of 16-bit elements converts an operand once, and keeps the result in scratch memory for the next ones.
 
 // Scratch memory of a sequence, after that of a single mma: A, each of its elements in four neighbouring lanes, and
 // the B that it has met.
@@ -37,8 +36,8 @@ func (e *emitter) sequence(pc int) int {
 	return n
 }
 
-// emitSequence emits n mma from the current instruction on. It is entered at its first one alone. Sums are registers of
-// another class than operands, so none of them overwrites what is kept.
+// emitSequence emits n mma from the current instruction on, and is entered only at the first. Sums are registers of
+// another class than operands, so none of them overwrites a saved operand.
 func (e *emitter) emitSequence(n int) {
 	pc := e.pc
 	op := e.insts[pc].Def.Op
@@ -85,7 +84,7 @@ func (e *emitter) emitSequence(n int) {
 // spreadOfA is where element i of a thread's word lies for four rows of A, in scratch memory.
 func spreadOfA(half, thread, i, j int) int { return sequenceA + 64*(((half*4+thread)*2+i)*4+j) }
 
-// spreadA widens A into scratch memory.
+// spreadA converts A into scratch memory.
 func (e *emitter) spreadA(p *product) {
 	for half := range 2 {
 		for j := range 4 {
@@ -101,7 +100,7 @@ func (e *emitter) spreadA(p *product) {
 	}
 }
 
-// multiplySpread is mmaAVX512 with an A that spreadA has widened.
+// multiplySpread is mmaAVX512 with an A that spreadA has converted.
 func (e *emitter) multiplySpread(p *product) {
 	e.loadSums()
 	for half := range 2 {
