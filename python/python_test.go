@@ -23,6 +23,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/testing/clibrary"
 	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
@@ -229,7 +230,7 @@ func (f *fixture) monitoring(name, model string) {
 }
 
 func (f *fixture) loop(name string, largest openpilot.Camera, models ...*onnx.Model) *runtime.Program {
-	r, err := compile.Loop(f.t.Context(), models, openpilot.Options{Largest: runtime.VisionIPC(largest.Width, largest.Height)}, options("fp16"))
+	r, err := compile.Loop(f.t.Context(), models, openpilot.Options{Largest: generation.VisionIPC(largest.Width, largest.Height)}, options("fp16"))
 	require.NoError(f.t, err)
 	f.write(name, r.Program)
 	return r.Program

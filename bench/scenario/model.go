@@ -9,6 +9,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -35,11 +36,8 @@ const modelLoops = 8
 
 // Names of what passes between the parts of a step.
 const (
-	inputConvention = "traffic_convention"
-	inputLateral    = "lateral_control_params"
-	inputAction     = "action_t"
-	keptCurvature   = "model_curvature" // last command, which smoothing remembers
-	keptAccel       = "model_accel"
+	keptCurvature = "model_curvature" // last command, which smoothing remembers
+	keptAccel     = "model_accel"
 )
 
 // loaded are models for a batch of loops.
@@ -48,7 +46,8 @@ type loaded struct {
 	batch     *ir.Graph // of the models, for all loops
 	precision string
 	view      *view
-	rule      modeld.CommandRule
+	row       *generation.Row
+	rule      generation.Commands
 	from      []*loadedOutput
 }
 
@@ -74,7 +73,7 @@ func (m *Models) load(loops int) (*loaded, error) {
 		return nil, err
 	}
 	file := step.Models[len(step.Models)-1].Path
-	if step.Loop.Kind != runtime.Driving {
+	if step.Loop.Kind != generation.Driving {
 		return nil, &onnx.Error{File: file, Reason: "it is no driving model, so it cannot drive",
 			Remedy: "give a driving model, or a vision model and its policy"}
 	}
@@ -82,15 +81,12 @@ func (m *Models) load(loops int) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loaded{step: step, precision: chosen, rule: modeld.RuleOf(step.Loop.Rule)}
+	row := generation.Named(step.Loop.Rule)
+	l := &loaded{step: step, precision: chosen, row: row, rule: row.Commands}
 	for _, in := range step.Run.Inputs {
-		switch in.Name {
-		case openpilot.Planes, openpilot.Desire, inputConvention, inputLateral, inputAction:
-		default:
-			if !strings.HasPrefix(in.Name, "state_") {
-				return nil, &onnx.Error{File: file, Reason: fmt.Sprintf("nothing in a simulated loop feeds input %q", in.Name),
-					Remedy: "models take pictures, desires, traffic_convention, lateral_control_params and action_t"}
-			}
+		if _, told := row.Vector(in.Name); !told && in.Name != openpilot.Planes && in.Name != openpilot.Desire && !strings.HasPrefix(in.Name, "state_") {
+			return nil, &onnx.Error{File: file, Reason: fmt.Sprintf("nothing in a simulated loop feeds input %q", in.Name),
+				Remedy: "models take pictures, desires, " + strings.Join(generation.VectorInputs(), ", ")}
 		}
 	}
 	g := step.Run.Clone()
@@ -102,7 +98,7 @@ func (m *Models) load(loops int) (*loaded, error) {
 			l.from = append(l.from, &loadedOutput{part, v.Name, v.Type.Numel()})
 		}
 	}
-	if l.part("action") == nil && l.part("plan") == nil {
+	if l.part(generation.Action) == nil && l.part(generation.Plan) == nil {
 		return nil, &onnx.Error{File: file, Reason: "it says neither a plan nor an action, so nothing drives",
 			Remedy: "give models whose output_slices have plan or action"}
 	}
@@ -182,15 +178,11 @@ func (w *world) delays() (lateral, longitudinal num) {
 // tell makes what models are told besides pictures, in the half of a step that observes.
 func (l *loaded) tell(w *world, see map[string]num, out func(v *ir.Value, as string)) {
 	lateral, longitudinal := w.delays()
-	lag := 0.0
-	if l.step.Loop.Rule == runtime.RuleOld {
-		lag = modeld.OldLateralLag
-	}
-	told := map[string][]num{
-		openpilot.Desire: slices.Repeat([]num{w.all(0)}, openpilot.Desires),
-		inputConvention:  {w.all(1), w.all(0)},
-		inputLateral:     {w.max(see["speed"], w.c(0)), w.sum(lateral, w.c(lag))},
-		inputAction:      {w.sum(lateral, w.c(modeld.ActionLag)), w.sum(longitudinal, w.c(modeld.ActionLag))},
+	told := map[string][]num{openpilot.Desire: slices.Repeat([]num{w.all(0)}, generation.Desires)}
+	for _, v := range l.row.Vectors() {
+		for _, t := range v.Terms {
+			told[v.Name] = append(told[v.Name], w.signal(t, see, lateral, longitudinal))
+		}
 	}
 	for _, in := range l.batch.Inputs {
 		if list := told[in.Name]; list != nil {
@@ -198,6 +190,21 @@ func (l *loaded) tell(w *world, see map[string]num, out func(v *ir.Value, as str
 			out(w.shape(table, in.Type.Shape...), in.Name)
 		}
 	}
+}
+
+// signal is what a model is told. A speed is that of the sensors, which noise can put below 0.
+func (w *world) signal(t generation.Term, see map[string]num, lateral, longitudinal num) num {
+	switch t.Signal {
+	case generation.LeftHandDrive:
+		return w.all(1)
+	case generation.RightHandDrive:
+		return w.all(0)
+	case generation.LateralDelay:
+		return w.sum(lateral, w.c(t.Plus))
+	case generation.LongitudinalDelay:
+		return w.sum(longitudinal, w.c(t.Plus))
+	}
+	return w.max(see["speed"], w.c(0))
 }
 
 // states adds the sizes of what models and commands keep, of all runs to come.
@@ -237,8 +244,8 @@ func (d *design) modelled() (e compile.Entry, err error) {
 		codegen.StateBinding{Input: keptAccel, Output: "next:" + keptAccel})
 }
 
-// command is the part of a step that makes commands of what models say, as modeld's rule of their release does
-// (modeld.CommandRule): f32 [2, loops], curvature to the left in 1/m and acceleration in m/s².
+// command is the part of a step that makes commands of what models say, as modeld of their release does
+// (generation.Commands): f32 [2, loops], curvature to the left in 1/m and acceleration in m/s².
 func (l *loaded) command(d *design) (*ir.Graph, error) {
 	g := ir.NewGraph("command")
 	w := &world{state: map[string]num{}}
@@ -326,13 +333,13 @@ func (c *commander) commands() (curvature, accel num) {
 	r := c.rule
 	lateral, longitudinal := c.delays()
 	v := c.max(c.speed, c.c(modeld.LeastSpeed))
-	if p := c.part("action"); p != nil {
+	if p := c.part(generation.Action); p != nil {
 		x := c.named(p)
 		return c.div(c.number(x, 0), c.mul(v, v)), c.number(x, 1)
 	}
-	plan := c.plan(c.named(c.part("plan")))
+	plan := c.plan(c.named(c.part(generation.Plan)))
 	accel = c.accelerate(plan, c.sum(longitudinal, c.c(r.Longitudinal)))
-	if p := c.part("desired_curvature"); p != nil && r.Curvature {
+	if p := c.part(generation.Curvature); p != nil && r.Curvature {
 		return c.number(c.named(p), 0), accel
 	}
 	return c.steer(plan, v, c.sum(lateral, c.c(r.Lateral))), accel

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/tools/imports"
 
 	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -288,7 +289,7 @@ func (s *source) methods(f *File) {
 	}
 	if l := s.program.Loop; l != nil {
 		name, of := "Driving", "Drive"
-		if l.Kind == runtime.Monitoring {
+		if l.Kind == generation.Monitoring {
 			name, of = "Monitoring", "Monitor"
 		}
 		f.Comment(name + " is openpilot's loop around the model: its steps take camera frames and give parsed outputs. While it is used, Inputs and Run are its own. Close the model after it.")

@@ -3,12 +3,10 @@ package camera
 import (
 	"math"
 
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
-
-// phases are the rows and columns of luma in the first four planes of driving models.
-var phases = []int{0, 0, 1, 0, 0, 1, 1, 1}
 
 // Look is how a model sees a picture, as the operator WarpFrame (package ir) has it.
 type Look struct {
@@ -19,7 +17,9 @@ type Look struct {
 }
 
 // Driving is how driving models see: six planes.
-func Driving(width, height int, linear bool) Look { return Look{width, height, phases, linear, -1} }
+func Driving(width, height int, linear bool) Look {
+	return Look{width, height, generation.Phases(), linear, -1}
+}
 
 // Bytes is the size of what the model sees.
 func (l Look) Bytes() int {

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
-	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -52,7 +52,7 @@ func InputsOf(file *onnx.Model) (inputs []Input, err error) {
 
 // Shows reports whether it takes a picture of a camera of openpilot's.
 func (in Input) Shows() bool {
-	return in.Name == openpilot.DriverPicture || slices.Contains(slices.Concat(openpilot.RoadPictures(), openpilot.WidePictures()), in.Name)
+	return in.Name == generation.DriverPicture || slices.Contains(slices.Concat(generation.RoadInputs(), generation.WideInputs()), in.Name)
 }
 
 // Features computes what a vision model says of frames, which a policy reads. Keys name the frames, the same on every machine; inputs are

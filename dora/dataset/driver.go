@@ -6,13 +6,13 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora/camera"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
-	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // watchesDriver reports whether a model takes pictures of the driver.
 func watchesDriver(inputs []Input) bool {
-	return slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == openpilot.DriverPicture })
+	return slices.ContainsFunc(inputs, func(in Input) bool { return in.Name == generation.DriverPicture })
 }
 
 // driverContract reads the inputs of a driver-monitoring model.
@@ -20,15 +20,15 @@ func driverContract(inputs []Input) (*contract, error) {
 	c := &contract{inputs: inputs, sees: true}
 	for _, in := range inputs {
 		switch {
-		case in.Name == openpilot.DriverPicture:
+		case in.Name == generation.DriverPicture:
 			sight, err := openpilot.DriverSight(in.Type, "")
 			if err != nil {
 				return nil, err
 			}
-			c.rule, c.look = sight.Rule, camera.Look{Width: sight.Width, Height: sight.Height, Phases: sight.Phases, Linear: sight.Linear, Fill: sight.Fill}
-		case in.Name != modeld.CalibrationInput || in.Type.Numel() != 3:
+			c.face, c.rule, c.look = sight.Face, sight.Rule, camera.Look{Width: sight.Width, Height: sight.Height, Phases: sight.Phases, Linear: sight.Linear, Fill: sight.Fill}
+		case in.Name != generation.Calibration || in.Type.Numel() != 3:
 			return nil, fmt.Errorf("routes do not make the model's input %q %v: driver-monitoring models take %s and %s [1,3]; give .npz files with the arrays instead",
-				in.Name, in.Type, openpilot.DriverPicture, modeld.CalibrationInput)
+				in.Name, in.Type, generation.DriverPicture, generation.Calibration)
 		}
 	}
 	return c, nil
@@ -36,7 +36,7 @@ func driverContract(inputs []Input) (*contract, error) {
 
 // driverMatrix maps pixels of a driver-monitoring model's picture to the driver camera's.
 func (t *timeline) driverMatrix(p modeld.Picture, c *contract, m *moment) ([9]float32, error) {
-	if c.rule == runtime.RuleSeat {
+	if c.face.OneSeat {
 		return modeld.MonitoringCrop(p, m.RightHand), nil
 	}
 	all, err := modeld.CamerasOf(t.Device, t.Sensor)
@@ -48,25 +48,25 @@ func (t *timeline) driverMatrix(p modeld.Picture, c *contract, m *moment) ([9]fl
 
 // driverInput is what a driver-monitoring model takes at a moment.
 func (r *routes) driverInput(p place, in Input) ([]byte, error) {
-	if in.Name == modeld.CalibrationInput {
+	if in.Name == generation.Calibration {
 		rpy := p.moment().RPY
 		return elements(in.Type, rpy[:]), nil
 	}
 	levels, err := p.pictures.read(p.k)
-	if err != nil || r.contract.rule == runtime.RuleLuma {
+	if err != nil || r.contract.face.Grey == 0 {
 		return levels, err
 	}
 	x := make([]float64, len(levels))
 	for i, b := range levels {
-		x[i] = (float64(b) - openpilot.Grey) / openpilot.Grey
+		x[i] = (float64(b) - r.contract.face.Grey) / r.contract.face.Grey
 	}
 	return elements(in.Type, x), nil
 }
 
-// driverView shows luma in grey. Of 2021's planes, of which two are the same, no picture is made.
+// driverView shows luma in grey. Of planes of one seat, of which two are the same, no picture is made.
 func driverView(c *contract, luma []byte) *View {
 	w, h := c.look.Width/2, c.look.Height/2
-	if c.rule != runtime.RuleLuma || c.look.Width%2 != 0 || c.look.Height%2 != 0 {
+	if c.look.Phases != nil || c.look.Width%2 != 0 || c.look.Height%2 != 0 {
 		return nil
 	}
 	planes := make([]byte, camera.Driving(c.look.Width, c.look.Height, false).Bytes())

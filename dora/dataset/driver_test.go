@@ -18,6 +18,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -74,7 +75,7 @@ func TestADriverMonitoringModelComputesOfSamplesWhatItComputesInItsLoop(t *testi
 			require.NoError(t, err)
 			defer alone.Close()
 			first := snow(0)
-			layout := runtime.NV12{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
+			layout := runtime.FrameLayout{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
 			r, err := compile.Loop(ctx, []*onnx.Model{file}, openpilot.Options{Largest: layout}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
 			require.NoError(t, err)
 			loop, err := modeld.NewMonitoring(ctx, r.Program, d, modeld.Options{})
@@ -104,8 +105,8 @@ func TestADriverMonitoringModelComputesOfSamplesWhatItComputesInItsLoop(t *testi
 				}
 				if i%15 == 7 {
 					want := shownByLoop(t, file, layout, modeld.Picture(snow(k)), right, modeld.Intrinsics(wide))
-					in := slices.IndexFunc(inputs, func(in Input) bool { return in.Name == openpilot.DriverPicture })
-					got, err := ir.NewTensor(inputs[in].Type, s.Inputs[openpilot.DriverPicture])
+					in := slices.IndexFunc(inputs, func(in Input) bool { return in.Name == generation.DriverPicture })
+					got, err := ir.NewTensor(inputs[in].Type, s.Inputs[generation.DriverPicture])
 					require.NoError(t, err)
 					assert.Equal(t, want, got.Floats(), "frame %d", k)
 				}
@@ -115,12 +116,12 @@ func TestADriverMonitoringModelComputesOfSamplesWhatItComputesInItsLoop(t *testi
 }
 
 // shownByLoop is what the step of a driver-monitoring loop shows its network, as the evaluator has it.
-func shownByLoop(t *testing.T, file *onnx.Model, layout runtime.NV12, p modeld.Picture, right bool, camera modeld.Intrinsics) (x []float64) {
+func shownByLoop(t *testing.T, file *onnx.Model, layout runtime.FrameLayout, p modeld.Picture, right bool, camera modeld.Intrinsics) (x []float64) {
 	t.Helper()
 	step, err := openpilot.Compose([]*onnx.Model{file}, openpilot.Options{Largest: layout})
 	require.NoError(t, err)
 	matrix, behind := modeld.MonitoringCrop(p, right), []string{"Cast", "Sub", "Mul"} // before the network's first convolution
-	if step.Loop.Rule == runtime.RuleLuma {
+	if step.Loop.Rule == "luma" {
 		behind = []string{"Reshape"}
 		matrix, err = modeld.MonitoringWarp(camera, step.Loop.Width)
 		require.NoError(t, err)

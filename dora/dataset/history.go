@@ -3,7 +3,7 @@ package dataset
 import (
 	"math"
 
-	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -20,7 +20,7 @@ func (p place) desire(frames int) int {
 // pulse is the desire that begins at the frame that many before; 0: none.
 func (p place) pulse(frames int) int {
 	level := p.desire(frames)
-	if level == p.desire(frames+1) || level >= openpilot.Desires {
+	if level == p.desire(frames+1) || level >= generation.Desires {
 		return 0
 	}
 	return level
@@ -28,14 +28,14 @@ func (p place) pulse(frames int) int {
 
 // desires is the history of pulses, one row for each frame, or one with the greatest of four; the last row ends now.
 func (p place) desires(rows int, full bool) []float64 {
-	out := make([]float64, rows*openpilot.Desires)
-	group := openpilot.Group
+	out := make([]float64, rows*generation.Desires)
+	group := generation.Group
 	if full || rows == 1 {
 		group = 1
 	}
 	for frames := range rows * group {
 		if d := p.pulse(frames); d > 0 {
-			out[(rows-1-frames/group)*openpilot.Desires+d] = 1
+			out[(rows-1-frames/group)*generation.Desires+d] = 1
 		}
 	}
 	return out

@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -54,10 +55,10 @@ func echo(t *testing.T, name string, inputs []Input) *onnx.Model {
 			return b.Op("Slice", []string{x, numbers(from), numbers(from + count), numbers(1)})
 		}
 		switch in.Name {
-		case openpilot.RoadPictures()[0], openpilot.RoadPictures()[1]:
+		case generation.RoadInputs()[0], generation.RoadInputs()[1]:
 			old := b.Op("Mul", []string{part(echoPixel, echoFeatures), factor(1. / 256)})
-			add(openpilot.Hidden, b.Op("Add", []string{old, part(n/2+echoPixel, echoFeatures)}), echoFeatures)
-		case lateralName:
+			add(generation.HiddenState, b.Op("Add", []string{old, part(n/2+echoPixel, echoFeatures)}), echoFeatures)
+		case "lateral_control_params":
 			add("desired_curvature", b.Op("Mul", []string{x, factor(1. / 1024)}), n)
 		}
 	}
@@ -157,7 +158,7 @@ func TestSamples_AreWhatTheLoopFeeds(t *testing.T) {
 				for i, key := range keys {
 					seen[key] = in[i]
 					for _, show := range shows {
-						if slices.Contains(openpilot.RoadPictures(), show.Name) {
+						if slices.Contains(generation.RoadInputs(), show.Name) {
 							out = append(out, echoed(show, in[i][show.Name]))
 						}
 					}
@@ -179,7 +180,7 @@ func TestSamples_AreWhatTheLoopFeeds(t *testing.T) {
 				for _, in := range takes {
 					got, want := (&ir.Tensor{Type: in.Type, Data: s.Inputs[in.Name]}).Floats(), fed[f][in.Name]
 					switch {
-					case in.Name == openpilot.Features:
+					case in.Name == generation.Features:
 						rows := in.Type.Shape[1]
 						for row := range rows {
 							of, x := f-c.last-c.step*(rows-1-row), want[row*echoFeatures:(row+1)*echoFeatures]
@@ -190,13 +191,13 @@ func TestSamples_AreWhatTheLoopFeeds(t *testing.T) {
 							}
 						}
 						remembered += rows
-					case slices.Contains(openpilot.DesireInputs(), in.Name):
+					case slices.Contains(generation.DesireInputs(), in.Name):
 						for _, x := range got {
 							pulses += int(x)
 						}
-					case in.Name == actionName:
+					case in.Name == "action_t":
 						assert.InDeltaSlice(t, []float64{0.25 + 0.075, 0.3 + 0.075}, got, 1e-6)
-					case in.Name == lateralName && c.step == 1:
+					case in.Name == "lateral_control_params" && c.step == 1:
 						assert.InDelta(t, 0.25+0.2, got[1], 1e-6)
 					}
 					require.Equal(t, want, got, "frame %d: %s", f, in.Name)
@@ -222,7 +223,7 @@ func feed(t *testing.T, from, frames int, files []*onnx.Model) (fed []map[string
 	t.Helper()
 	road, wide := (&Synthesis{Width: 96, Height: 60}).eyes()
 	first := road.Draw(0)
-	layout := runtime.NV12{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
+	layout := runtime.FrameLayout{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
 	r, err := compile.Loop(t.Context(), files, openpilot.Options{Largest: layout},
 		compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
 	require.NoError(t, err)

@@ -68,7 +68,7 @@ func TestAPolicyComputesOfSamplesWhatItComputesInModeld(t *testing.T) {
 
 	road, wide := (&Synthesis{Width: 240, Height: 150}).eyes()
 	first := road.Draw(0)
-	layout := runtime.NV12{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
+	layout := runtime.FrameLayout{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
 	r, err := compile.Loop(ctx, files, openpilot.Options{Largest: layout}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	loop, err := modeld.NewDriving(ctx, r.Program, d, modeld.Options{})

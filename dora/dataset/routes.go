@@ -16,9 +16,8 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/memory"
-	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // routes is a set of a directory's segments.
@@ -206,25 +205,16 @@ func (r *routes) input(ctx context.Context, p place, in Input) ([]byte, error) {
 	if r.contract.rule != "" {
 		return r.driverInput(p, in)
 	}
-	m := p.moment()
+	if v, ok := r.contract.row.Vector(in.Name); ok {
+		m := p.moment()
+		return elements(in.Type, v.Values(generation.Car{RightHandDrive: m.RightHand, Speed: m.Speed, LateralDelay: m.Delays[0], LongitudinalDelay: m.Delays[1]})), nil
+	}
 	switch {
-	case slices.Contains(openpilot.RoadPictures(), in.Name), slices.Contains(openpilot.WidePictures(), in.Name):
+	case slices.Contains(generation.RoadInputs(), in.Name), slices.Contains(generation.WideInputs(), in.Name):
 		return r.picture(p, in)
-	case slices.Contains(openpilot.DesireInputs(), in.Name):
-		return elements(in.Type, p.desires(in.Type.Numel()/openpilot.Desires, r.contract.old)), nil
-	case in.Name == conventionName:
-		if m.RightHand {
-			return elements(in.Type, []float64{0, 1}), nil
-		}
-		return elements(in.Type, []float64{1, 0}), nil
-	case in.Name == lateralName:
-		if r.contract.lagged {
-			return elements(in.Type, []float64{m.Speed, m.Delays[0] + modeld.OldLateralLag}), nil
-		}
-		return elements(in.Type, []float64{max(m.Speed, 0), m.Delays[0]}), nil
-	case in.Name == actionName:
-		return elements(in.Type, []float64{m.Delays[0] + modeld.ActionLag, m.Delays[1] + modeld.ActionLag}), nil
-	case in.Name == openpilot.Curvatures:
+	case slices.Contains(generation.DesireInputs(), in.Name):
+		return elements(in.Type, p.desires(in.Type.Numel()/generation.Desires, r.contract.old)), nil
+	case in.Name == generation.PrevCurvatures:
 		return elements(in.Type, p.curvatures(in.Type.Numel(), r.contract.old)), nil
 	}
 	x, err := r.history(ctx, p)
@@ -246,7 +236,7 @@ func (r *routes) picture(p place, in Input) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(openpilot.WidePictures(), in.Name) {
+		if slices.Contains(generation.WideInputs(), in.Name) {
 			road = wide
 		}
 		both = append(both, road...)
@@ -370,5 +360,6 @@ func (r *routes) Count() Counts {
 // DrivingInputs are those of openpilot's vision models, which show what is in the data whatever is to be trained.
 func DrivingInputs() []Input {
 	t := ir.T(ir.Uint8, 1, 12, 128, 256)
-	return []Input{{"img", t}, {"big_img", t}}
+	names := generation.Named("plan").Pictures[0]
+	return []Input{{names.Road, t}, {names.Wide, t}}
 }

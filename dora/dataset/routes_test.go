@@ -22,6 +22,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -521,10 +522,10 @@ func TestAFirstKeyframeThatComesLate(t *testing.T) {
 // TestContractsOfGenerations: what the names and shapes of their inputs say.
 func TestContractsOfGenerations(t *testing.T) {
 	for name, want := range map[string]contract{
-		"supercombo096":      {step: 1, old: true, lagged: true, dense: true, rows: 99},
-		"supercombo097":      {step: 4, lagged: true, rows: 24},
-		"policy010":          {step: 4, rows: 25, now: true},
-		"driving_supercombo": {step: 4, rows: 24},
+		"supercombo096":      {step: 1, old: true, row: generation.Named("old"), dense: true, rows: 99},
+		"supercombo097":      {step: 4, row: generation.Named("old"), rows: 24},
+		"policy010":          {step: 4, row: generation.Named("plan"), rows: 25, now: true}, // what it says is not known here
+		"driving_supercombo": {step: 4, row: generation.Named("action"), rows: 24},
 	} {
 		vision := "vision010"
 		if name == "driving_supercombo" {
@@ -537,7 +538,7 @@ func TestContractsOfGenerations(t *testing.T) {
 		}
 		c, err := contractOf(Options{Inputs: inputs, Vision: takes(t, vision), Features: sums(1, &seen)})
 		require.NoError(t, err, name)
-		assert.Equal(t, want, contract{step: c.step, old: c.old, lagged: c.lagged, dense: c.dense, rows: c.rows, now: c.now}, name)
+		assert.Equal(t, want, contract{step: c.step, old: c.old, row: c.row, dense: c.dense, rows: c.rows, now: c.now}, name)
 		assert.Equal(t, vision == "vision010", c.look.Linear, name)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/memory"
-	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 )
 
 // index is what is kept of a segment, so that neither its log nor its videos are read again: a file in the cache, called by the digest of what it was made of.
@@ -40,7 +40,7 @@ type segment struct {
 }
 
 // every is the number of frames from one sample to the next: 5 a second, as models take their histories.
-const every = openpilot.Group
+const every = generation.Group
 
 // errElsewhere is that another process, such as another rank, is reading the segment into the same cache.
 var errElsewhere = errors.New("another process reads it")

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
-	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
 // kind is what the numbers of a part mean.
@@ -35,58 +35,59 @@ type part struct {
 	softmaxed                    bool  // the graph has taken the softmax
 }
 
-// Sizes of openpilot's outputs, in numbers (facts of its ModelConstants and parser).
-const (
-	planNumbers = modeld.Points * modeld.PlanColumns
-	leadNumbers = modeld.LeadPoints * 4 // x, y, velocity, acceleration
-	leadChoices = 3                     // times, of each of which the likeliest hypothesis is taken
-	desires     = 8
-)
-
-const (
-	features = "features" // the term of hidden_state
-	hidden   = "hidden_state"
-	padding  = "pad"
-)
-
-// distributions are parts with means and log scales.
-var distributions = []string{"plan", "lane_lines", "road_edges", "lead", "pose", "road_transform", "wide_from_device_euler", "sim_pose", "desired_curvature"}
+const features = "features" // the term of hidden_state
 
 // partOf says what a slice of output_slices is.
 func partOf(s onnx.Slice) (part, error) {
 	p := part{name: s.Name, from: s.Start, size: s.End - s.Start}
-	wrong := func(want string) (part, error) {
-		return p, fmt.Errorf("the slice %q has %d numbers, want %s", p.name, p.size, want)
+	forms := generation.Forms(generation.Driving, p.name)
+	if len(forms) == 0 {
+		return p, nil
 	}
-	mixture := func(hypotheses, numbers, choices int) {
-		p.kind, p.hypotheses, p.numbers, p.choices = laplace, hypotheses, numbers, choices
-	}
-	switch {
-	case p.name == "plan":
-		p.shape = []int{modeld.Points, modeld.PlanColumns}
-		switch row := 2*planNumbers + 1; {
-		case p.size == 2*planNumbers:
-			mixture(1, planNumbers, 0)
-		case p.size > 0 && p.size%row == 0:
-			mixture(p.size/row, planNumbers, 1)
-		default:
-			return wrong(fmt.Sprintf("%d, or a multiple of %d with hypotheses", 2*planNumbers, row))
-		}
-	case p.name == "lead" && p.size > 0 && p.size%(2*leadNumbers+leadChoices) == 0:
-		mixture(p.size/(2*leadNumbers+leadChoices), leadNumbers, leadChoices)
-	case slices.Contains(distributions, p.name):
-		if p.size == 0 || p.size%2 != 0 {
-			return wrong("as many log scales as means")
-		}
-		mixture(1, p.size/2, 0)
-	case p.name == "lane_lines_prob" || p.name == "lead_prob" || p.name == "meta":
+	switch forms[0].Kind {
+	case generation.Distribution:
+		return p, p.distribution(forms)
+	case generation.Sigmoids:
 		p.kind = binary
-	case p.name == "desire_state" || p.name == "desire_pred":
-		if p.kind, p.classes = classes, desires; p.size == 0 || p.size%desires != 0 {
-			return wrong(fmt.Sprintf("a multiple of %d", desires))
+	case generation.Softmax:
+		p.kind, p.classes = classes, forms[0].Shape[len(forms[0].Shape)-1]
+		if p.size == 0 || p.size%p.classes != 0 {
+			return p, p.wrong(fmt.Sprintf("a multiple of %d", p.classes))
 		}
 	}
 	return p, nil
+}
+
+// distribution takes the form that the size fits: of one hypothesis, or of any number of them.
+func (p *part) distribution(forms []generation.Slice) error {
+	p.kind = laplace
+	if p.name == generation.Plan {
+		p.shape = forms[0].Shape
+	}
+	want := "as many log scales as means"
+	for _, f := range forms {
+		row := 2*f.Numel() + f.Weights
+		switch {
+		case p.size == 0:
+		case f.Hypotheses == 0 && p.size == row:
+			p.hypotheses, p.numbers, p.choices = 1, f.Numel(), 0
+			return nil
+		case f.Hypotheses > 0 && p.size%row == 0:
+			p.hypotheses, p.numbers, p.choices = p.size/row, f.Numel(), f.Weights
+			return nil
+		case f.Hypotheses > 0 && p.shape != nil:
+			want = fmt.Sprintf("%d, or a multiple of %d with hypotheses", 2*f.Numel(), row)
+		}
+	}
+	if p.shape != nil || p.size == 0 || p.size%2 != 0 {
+		return p.wrong(want)
+	}
+	p.hypotheses, p.numbers, p.choices = 1, p.size/2, 0
+	return nil
+}
+
+func (p *part) wrong(want string) error {
+	return fmt.Errorf("the slice %q has %d numbers, want %s", p.name, p.size, want)
 }
 
 // Weights by default of what is not in nats.
@@ -214,7 +215,7 @@ func termsOf(file *onnx.Model, g *ir.Graph) (Terms, error) {
 		return all, nil
 	}
 	for _, s := range list {
-		if s.Name == padding || s.End == s.Start {
+		if s.Name == generation.Padding || s.End == s.Start {
 			continue
 		}
 		p, err := partOf(s)
@@ -230,7 +231,7 @@ func termsOf(file *onnx.Model, g *ir.Graph) (Terms, error) {
 // terms are those of a part: the first by default.
 func (p part) terms(m Term) Terms {
 	switch {
-	case p.name == hidden:
+	case p.name == generation.HiddenState:
 		m.Name, m.Weight = features, ratioWeight
 	case p.kind == squares:
 		m.Weight = ratioWeight

@@ -11,6 +11,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
+const planNumbers = modeld.Points * modeld.PlanColumns
+
 // spread are outputs of policy010 whose five paths lie at 0, 10, 20, 30 and 40, equally likely, with scales of 1;
 // what was driven is at another place for each sample.
 func apart(t testing.TB, driven ...float64) (Terms, data) {

@@ -10,7 +10,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora/loss"
 	"github.com/spark-compile/spark-compile/dora/teacher"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
-	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -138,7 +138,7 @@ func (r *run) openVision(ctx context.Context, opt *dataset.Options) error {
 		return fmt.Errorf("--vision: %s: %w", r.opt.Vision, err)
 	}
 	for _, in := range opt.Inputs {
-		if shape := in.Type.Shape; in.Name == openpilot.Features && len(shape) > 0 && shape[len(shape)-1] != part.End-part.Start {
+		if shape := in.Type.Shape; in.Name == generation.Features && len(shape) > 0 && shape[len(shape)-1] != part.End-part.Start {
 			return fmt.Errorf("--vision: %s makes %d features, and %s takes %d: name the vision model that belongs to it", r.opt.Vision, part.End-part.Start, r.opt.Model, shape[len(shape)-1])
 		}
 	}
@@ -167,18 +167,18 @@ func features(file *onnx.Model) (output string, part onnx.Slice, err error) {
 		return "", part, err
 	}
 	for _, v := range g.Outputs {
-		if v.Name == openpilot.Hidden {
-			return v.Name, onnx.Slice{Name: openpilot.Hidden, End: v.Type.Numel()}, nil
+		if v.Name == generation.HiddenState {
+			return v.Name, onnx.Slice{Name: generation.HiddenState, End: v.Type.Numel()}, nil
 		}
 		slices, err := file.OutputSlices(v.Type.Numel())
 		if err != nil {
 			continue
 		}
 		for _, s := range slices {
-			if s.Name == openpilot.Hidden {
+			if s.Name == generation.HiddenState {
 				return v.Name, s, nil
 			}
 		}
 	}
-	return "", part, fmt.Errorf("it has no output %s, and no such part in its output_slices: a vision model of openpilot has", openpilot.Hidden)
+	return "", part, fmt.Errorf("it has no output %s, and no such part in its output_slices: a vision model of openpilot has", generation.HiddenState)
 }

@@ -31,7 +31,7 @@ func TestTheStepOfModeldKeepsItsHistories(t *testing.T) {
 		require.NoError(t, err)
 		models = append(models, file)
 	}
-	layout := runtime.NV12{Width: 96, Height: 64, Stride: 128, UV: 128 * 64}
+	layout := runtime.FrameLayout{Width: 96, Height: 64, Stride: 128, UV: 128 * 64}
 	loop := openpilot.Options{Largest: layout}
 	step, err := openpilot.Compose(models, loop)
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
@@ -45,7 +46,7 @@ func TestOneGraphTakesNoLongerThanItsModels(t *testing.T) {
 		return sum, one, turns
 	}
 	t.Run("small", func(t *testing.T) {
-		sum, one, turns := run(t, openpilot.Options{Largest: runtime.VisionIPC(482, 302)}, []*onnx.Model{small(t, "vision"), small(t, "policy")})
+		sum, one, turns := run(t, openpilot.Options{Largest: generation.VisionIPC(482, 302)}, []*onnx.Model{small(t, "vision"), small(t, "policy")})
 		require.LessOrEqual(t, one.US, sum.US+more, "they find room in L2")
 		require.LessOrEqual(t, one.US, turns+more)
 		require.LessOrEqual(t, one.ColdUS, sum.ColdUS+more)

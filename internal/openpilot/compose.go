@@ -8,13 +8,14 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // Names of the inputs that a step has besides those of its models, runtime.TransformsInput and runtime.CameraInput.
 const (
-	Frame     = "frame"     // the road camera's picture, or the driver camera's: bytes of NV12
+	Frame     = "frame"     // the road camera's picture, or the driver camera's: luma, then interleaved chroma
 	WideFrame = "big_frame" // the wide camera's
 	Planes    = "planes"    // u8 [cameras, planes, height, width] of a plane: what models see (Options.Planes)
 	OldPlanes = "state_frames"
@@ -25,7 +26,7 @@ const (
 type Options struct {
 	Import onnx.ImportOptions
 	// Largest picture that a frame holds; the zero value is that of openpilot's 1928 × 1208 cameras.
-	Largest runtime.NV12
+	Largest runtime.FrameLayout
 	// Sampling is nearest or linear; "": as modeld of the models' time does, nearest but for models with histories at the full rate.
 	Sampling string
 	// Planes says that pictures are given as the models see them, by who draws them: input planes stands for frames,
@@ -50,8 +51,8 @@ func Compose(models []*onnx.Model, opt Options) (*Step, error) {
 	if len(models) == 0 || len(models) > 2 {
 		return nil, fmt.Errorf("%d models: give one, or a vision model and a policy", len(models))
 	}
-	if opt.Largest == (runtime.NV12{}) {
-		opt.Largest = runtime.VisionIPC(1928, 1208)
+	if opt.Largest == (runtime.FrameLayout{}) {
+		opt.Largest = generation.Largest()
 	}
 	if err := opt.Largest.Validate(); err != nil {
 		return nil, fmt.Errorf("the largest picture: %w", err)
@@ -73,18 +74,18 @@ func Compose(models []*onnx.Model, opt Options) (*Step, error) {
 func compose(parts []*part, opt Options) (*Step, error) {
 	s := &step{opt: opt, g: ir.NewGraph("step"), Step: &Step{Slices: map[string][]onnx.Slice{}}}
 	if len(parts) == 2 {
-		if parts[0].has(features) {
+		if parts[0].has(generation.Features) {
 			slices.Reverse(parts)
 		}
-		if !parts[0].sees() || parts[0].has(features) || !parts[1].has(features) || parts[1].sees() {
+		if !parts[0].sees() || parts[0].has(generation.Features) || !parts[1].has(generation.Features) || parts[1].sees() {
 			return nil, fmt.Errorf("%s and %s are no vision model and policy: of two models one takes pictures (%s), and the other %s, which the first one's %s feeds",
-				parts[0].file(), parts[1].file(), strings.Join(pictures, ", "), features, hidden)
+				parts[0].file(), parts[1].file(), strings.Join(generation.PictureInputs(), ", "), generation.Features, generation.HiddenState)
 		}
 		parts[0].qualify("vision")
 		parts[1].qualify("policy")
 	}
 	var err error
-	if len(parts) == 1 && parts[0].has(face) {
+	if len(parts) == 1 && parts[0].has(generation.DriverPicture) {
 		err = s.monitoring(parts[0])
 	} else {
 		err = s.driving(parts)
@@ -143,14 +144,16 @@ func (p *part) has(name string) bool { return p.input(name) != nil }
 
 // Sees reports whether a file takes a road or wide camera's pictures, as driving models do, and their vision models.
 func Sees(m *onnx.Model) bool {
+	names := generation.PictureInputs()
 	return slices.ContainsFunc(m.Proto.GetGraph().GetInput(), func(v *onnxpb.ValueInfoProto) bool {
-		return slices.Contains(pictures, v.GetName())
+		return slices.Contains(names, v.GetName())
 	})
 }
 
 // sees reports whether the model takes pictures.
 func (p *part) sees() bool {
-	return slices.ContainsFunc(p.graph.Inputs, func(v *ir.Value) bool { return slices.Contains(pictures, v.Name) })
+	names := generation.PictureInputs()
+	return slices.ContainsFunc(p.graph.Inputs, func(v *ir.Value) bool { return slices.Contains(names, v.Name) })
 }
 
 // qualify prefixes the names of nodes, values and outputs, so that those of two models differ.
@@ -183,6 +186,7 @@ func (p *part) inputs() (names []string) {
 type step struct {
 	*Step
 	opt Options
+	row *generation.Row // of driving models
 	g   *ir.Graph
 	by  map[*ir.Value]*ir.Value // inputs of models → what feeds them
 	err error                   // the first, of add
@@ -301,7 +305,7 @@ func (s *step) frames(height, width int, attrs ir.Attrs, names ...string) *ir.Va
 		s.Loop.Sampling = runtime.Linear
 	}
 	attrs["height"], attrs["width"] = height, width
-	transforms, camera := s.Loop.Sample()
+	transforms, camera := generation.Sample(&s.Loop)
 	matrices.Sample, format.Sample = floats(transforms), floats(camera)
 	return s.add("WarpFrame", "warp", attrs, inputs...)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -33,7 +34,7 @@ func mirror(t *testing.T, file string, extra []string, inputs map[string][]int) 
 			dims = append(dims, d)
 		}
 		d := ir.Float32
-		if slices.Contains(pictures, name) {
+		if slices.Contains(generation.PictureInputs(), name) {
 			d = ir.Uint8
 		}
 		x := b.Op("Reshape", []string{b.Input(name, d, dims...), flat})
@@ -44,9 +45,9 @@ func mirror(t *testing.T, file string, extra []string, inputs map[string][]int) 
 	}
 	for _, name := range extra {
 		switch name {
-		case hidden:
+		case generation.HiddenState:
 			add(name, some(parts[0], 0, 7, 13), 3)
-		case curvature:
+		case generation.Curvature:
 			add(name, some(parts[len(parts)-1], 0, 1), 2)
 		}
 	}
@@ -81,25 +82,25 @@ func contracts() []contract {
 	img := []int{1, 12, 2, 4}
 	pair := func(desire string, more map[string][]int, extra ...string) func(*testing.T) []*onnx.Model {
 		return func(t *testing.T) []*onnx.Model {
-			policy := map[string][]int{desire: {1, 25, 8}, "traffic_convention": {1, 2}, features: {1, 25, 3}}
+			policy := map[string][]int{desire: {1, 25, 8}, "traffic_convention": {1, 2}, generation.Features: {1, 25, 3}}
 			for name, shape := range more {
 				policy[name] = shape
 			}
-			return []*onnx.Model{mirror(t, "policy.onnx", extra, policy), mirror(t, "vision.onnx", []string{hidden}, map[string][]int{"img": img, "big_img": img})}
+			return []*onnx.Model{mirror(t, "policy.onnx", extra, policy), mirror(t, "vision.onnx", []string{generation.HiddenState}, map[string][]int{"img": img, "big_img": img})}
 		}
 	}
 	single := func(names []string, desire, rows, curv int) func(*testing.T) []*onnx.Model {
 		return func(t *testing.T) []*onnx.Model {
-			return []*onnx.Model{mirror(t, "supercombo.onnx", []string{hidden, curvature}, map[string][]int{names[0]: img, names[1]: img,
-				"desire": {1, desire, 8}, "traffic_convention": {1, 2}, features: {1, rows, 3}, curvatures: {1, curv, 1}})}
+			return []*onnx.Model{mirror(t, "supercombo.onnx", []string{generation.HiddenState, generation.Curvature}, map[string][]int{names[0]: img, names[1]: img,
+				"desire": {1, desire, 8}, "traffic_convention": {1, 2}, generation.Features: {1, rows, 3}, generation.PrevCurvatures: {1, curv, 1}})}
 		}
 	}
 	old := []string{"input_imgs", "big_input_imgs"}
 	return []contract{
-		{"0.10.2, vision and policy", pair("desire_pulse", nil), 4, false, runtime.RulePlan, runtime.MissedSkips},
-		{"0.10.0, vision and policy", pair("desire", map[string][]int{curvatures: {1, 25, 1}}, curvature), 4, false, runtime.RuleCurvature, runtime.MissedMovesDesires},
-		{"0.9.7 at 5 Hz", single(old, 25, 24, 25), 4, true, runtime.RuleOld, runtime.MissedMovesDesires},
-		{"0.9.7 at 20 Hz", single(old, 100, 99, 100), 1, true, runtime.RuleOld, runtime.MissedMovesDesires},
+		{"0.10.2, vision and policy", pair("desire_pulse", nil), 4, false, "plan", generation.MissedSkips},
+		{"0.10.0, vision and policy", pair("desire", map[string][]int{generation.PrevCurvatures: {1, 25, 1}}, generation.Curvature), 4, false, "curvature", generation.MissedMovesDesires},
+		{"0.9.7 at 5 Hz", single(old, 25, 24, 25), 4, true, "old", generation.MissedMovesDesires},
+		{"0.9.7 at 20 Hz", single(old, 100, 99, 100), 1, true, "old", generation.MissedMovesDesires},
 	}
 }
 
@@ -133,7 +134,7 @@ func every(rows [][]float64, n int) (out []float64) {
 func TestHistoriesAreThoseOfModeld(t *testing.T) {
 	for _, c := range contracts() {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := Compose(c.models(t), Options{Largest: runtime.NV12{Width: 8, Height: 6, Stride: 8, UV: 48}})
+			s, err := Compose(c.models(t), Options{Largest: runtime.FrameLayout{Width: 8, Height: 6, Stride: 8, UV: 48}})
 			require.NoError(t, err)
 			require.Equal(t, c.rule, s.Loop.Rule)
 			require.Equal(t, c.missed, s.Loop.Missed)
@@ -174,7 +175,7 @@ func runAsModeld(t *testing.T, c contract, s *Step) {
 		if a := in[Desire]; a != nil {
 			desire = a.F
 		}
-		if !skips || c.missed == runtime.MissedMovesDesires {
+		if !skips || c.missed == generation.MissedMovesDesires {
 			m.desires = moved(m.desires, desire)
 		}
 		if skips {
@@ -231,7 +232,7 @@ func (m *modeld) check(t *testing.T, step int, c contract, got map[string][]floa
 	then := m.pictures[len(m.pictures)-1-c.every]
 	now := m.pictures[len(m.pictures)-1]
 	half := len(now) / 2
-	for camera, names := range [][]string{pictures[:2], pictures[2:4]} {
+	for camera, names := range [][]string{generation.RoadInputs(), generation.WideInputs()} {
 		for _, name := range names {
 			if x, ok := got[name]; ok {
 				require.Equal(t, slices.Concat(then[camera*half:(camera+1)*half], now[camera*half:(camera+1)*half]), x, "step %d: %s", step, name)
@@ -251,36 +252,36 @@ func (m *modeld) check(t *testing.T, step int, c contract, got map[string][]floa
 			want = append(want, row...)
 		}
 	}
-	for _, name := range desireNames {
+	for _, name := range generation.DesireInputs() {
 		if x, ok := got[name]; ok {
 			require.Equal(t, want, x, "step %d: %s", step, name)
 		}
 	}
 	if c.past && c.every > 1 { // the last row is of four steps ago
-		require.Equal(t, every(m.features[:97], 4)[3:], got[features], "step %d", step)
+		require.Equal(t, every(m.features[:97], 4)[3:], got[generation.Features], "step %d", step)
 	} else if c.past {
-		require.Equal(t, every(m.features[1:], 1), got[features], "step %d", step)
+		require.Equal(t, every(m.features[1:], 1), got[generation.Features], "step %d", step)
 	}
-	m.features = moved(m.features, got[hidden])
+	m.features = moved(m.features, got[generation.HiddenState])
 	if !c.past {
-		require.Equal(t, every(m.features[3:], 4), got[features], "step %d", step)
+		require.Equal(t, every(m.features[3:], 4), got[generation.Features], "step %d", step)
 	}
-	if x, ok := got[curvatures]; ok {
+	if x, ok := got[generation.PrevCurvatures]; ok {
 		from := 0
 		if c.every > 1 {
 			from = 3
 		}
 		require.Equal(t, every(m.curvatures[from:], c.every), x, "step %d", step)
-		m.curvatures = moved(m.curvatures, got[curvature][:1])
+		m.curvatures = moved(m.curvatures, got[generation.Curvature][:1])
 	}
 }
 
 // TestOtherModelsAreRefused: the error says which inputs there are, and which are missing.
 func TestOtherModelsAreRefused(t *testing.T) {
 	img := []int{1, 12, 2, 4}
-	vision := mirror(t, "vision.onnx", []string{hidden}, map[string][]int{"img": img, "big_img": img})
+	vision := mirror(t, "vision.onnx", []string{generation.HiddenState}, map[string][]int{"img": img, "big_img": img})
 	policy := func(shape ...int) *onnx.Model {
-		return mirror(t, "policy.onnx", nil, map[string][]int{features: shape})
+		return mirror(t, "policy.onnx", nil, map[string][]int{generation.Features: shape})
 	}
 	for name, c := range map[string]struct {
 		models []*onnx.Model
@@ -290,19 +291,19 @@ func TestOtherModelsAreRefused(t *testing.T) {
 		"two policies":      {[]*onnx.Model{policy(1, 25, 3), policy(1, 25, 3)}, "policy.onnx and policy.onnx are no vision model and policy"},
 		"a policy alone":    {[]*onnx.Model{policy(1, 25, 3)}, "policy.onnx: it is no driving model: want pictures"},
 		"a vision alone":    {[]*onnx.Model{vision}, "vision.onnx: it is no driving model"},
-		"one camera":        {[]*onnx.Model{mirror(t, "v.onnx", []string{hidden}, map[string][]int{"img": img}), policy(1, 25, 3)}, "v.onnx: it has 0 inputs for one of two cameras: want img and big_img, or input_imgs and big_input_imgs; its inputs are img"},
+		"one camera":        {[]*onnx.Model{mirror(t, "v.onnx", []string{generation.HiddenState}, map[string][]int{"img": img}), policy(1, 25, 3)}, "v.onnx: it has 0 inputs for one of two cameras: want input_imgs and big_input_imgs, or img and big_img; its inputs are img"},
 		"other features":    {[]*onnx.Model{vision, policy(1, 25, 4)}, `policy.onnx: input "features_buffer" is f32[1,25,4], want [1,steps,3] as vision.onnx's hidden_state`},
 		"no features":       {[]*onnx.Model{mirror(t, "v.onnx", nil, map[string][]int{"img": img, "big_img": img}), policy(1, 25, 3)}, `v.onnx: it has no slice "hidden_state" among its output_slices`},
-		"planes":            {[]*onnx.Model{mirror(t, "v.onnx", []string{hidden}, map[string][]int{"img": {1, 3, 8, 8}, "big_img": img}), policy(1, 25, 3)}, `v.onnx: input "img" is u8[1,3,8,8], want [1,12,height/2,width/2]`},
-		"desires":           {[]*onnx.Model{vision, mirror(t, "policy.onnx", nil, map[string][]int{features: {1, 25, 3}, "desire": {1, 25, 7}})}, `policy.onnx: input "desire" is f32[1,25,7], want 8 desires a row`},
-		"monitoring's face": {[]*onnx.Model{mirror(t, "dm.onnx", nil, map[string][]int{face: {1, 3, 4}})}, `dm.onnx: input "input_img" is f32[1,3,4], want u8[1,width·height] or floats`},
+		"planes":            {[]*onnx.Model{mirror(t, "v.onnx", []string{generation.HiddenState}, map[string][]int{"img": {1, 3, 8, 8}, "big_img": img}), policy(1, 25, 3)}, `v.onnx: input "img" is u8[1,3,8,8], want [1,12,height/2,width/2]`},
+		"desires":           {[]*onnx.Model{vision, mirror(t, "policy.onnx", nil, map[string][]int{generation.Features: {1, 25, 3}, "desire": {1, 25, 7}})}, `policy.onnx: input "desire" is f32[1,25,7], want 8 desires a row`},
+		"monitoring's face": {[]*onnx.Model{mirror(t, "dm.onnx", nil, map[string][]int{generation.DriverPicture: {1, 3, 4}})}, `dm.onnx: input "input_img" is f32[1,3,4], want u8[1,width·height] or floats`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Compose(c.models, Options{})
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	_, err := Compose([]*onnx.Model{vision, policy(1, 25, 3)}, Options{Largest: runtime.NV12{Width: 7, Height: 6, Stride: 8, UV: 48}})
+	_, err := Compose([]*onnx.Model{vision, policy(1, 25, 3)}, Options{Largest: runtime.FrameLayout{Width: 7, Height: 6, Stride: 8, UV: 48}})
 	require.ErrorContains(t, err, "the largest picture: 7 × 6 pixels: want even sizes")
 	_, err = Compose([]*onnx.Model{vision, policy(1, 25, 3)}, Options{Sampling: "cubic"})
 	require.ErrorContains(t, err, `sampling "cubic": want nearest or linear`)

@@ -1,72 +1,31 @@
 package openpilot
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// Names of inputs and slices of openpilot's driving models.
-const (
-	features   = "features_buffer"
-	hidden     = "hidden_state"
-	curvatures = "prev_desired_curv"
-	curvature  = "desired_curvature"
-	warped     = "warped" // of models that keep the pictures themselves
-	desires    = 8
-)
-
-// pictures are the names of inputs with pictures: those of the road camera, then those of the wide one.
-var pictures = []string{"img", openCL, "big_img", "big_input_imgs", warped}
-
-// openCL is a name that pictures have in models of up to 0.10.0.
-const openCL = "input_imgs"
-
-// desireNames are those of inputs with desires.
-var desireNames = []string{"desire", "desire_pulse"}
-
-// group is how many steps of 20 Hz a step of histories at 5 Hz has; spare is how many steps a model's history at the full rate has
-// at least: those at 5 Hz have 25 for the same time.
-const (
-	group = 4
-	spare = 50
-)
-
-// phases of the four planes of luma (openpilot's loadyuv): row and column.
-var phases = []int{0, 0, 1, 0, 0, 1, 1, 1}
-
-// What makes samples for these models needs the same facts.
-const (
-	OldRoadPicture = openCL
-	Features       = features
-	Hidden         = hidden
-	Curvatures     = curvatures
-	Desires        = desires
-	Group          = group
-	Spare          = spare
-)
-
-// RoadPictures and WidePictures are the names of inputs with pictures of the cameras.
-func RoadPictures() []string { return pictures[:2] }
-func WidePictures() []string { return pictures[2:4] }
-
-// DesireInputs are the names of inputs with desires.
-func DesireInputs() []string { return desireNames }
-
 // driving makes the step of a driving model, or of a vision model and a policy.
 func (s *step) driving(parts []*part) error {
 	first, last := parts[0], parts[len(parts)-1]
-	if !first.sees() || !last.has(features) && !last.remembers() {
-		return first.missing("it is no driving model: want pictures (img and big_img, or input_imgs and big_input_imgs) and %s, or a vision model and a policy; or input_img of a driver-monitoring model", features)
+	if !first.sees() || !last.has(generation.Features) && !last.remembers() {
+		return first.missing("it is no driving model: want pictures (%s) and %s, or a vision model and a policy; or %s of a driver-monitoring model",
+			pictureNames(), generation.Features, generation.DriverPicture)
 	}
 	every := 1
-	if b := last.input(features); b == nil || b.Type.Rank() > 1 && b.Type.Shape[1] < spare {
-		every = group
+	if b := last.input(generation.Features); b == nil {
+		every = generation.Group
+	} else if b.Type.Rank() > 1 {
+		every = generation.Every(b.Type.Shape[1])
 	}
 	s.by = map[*ir.Value]*ir.Value{}
-	s.Loop.Kind, s.Loop.Rule = runtime.Driving, rule(first, last, every)
+	s.row = row(first, last, every)
+	s.Loop.Kind, s.Loop.Rule = s.row.Kind, s.row.Name
 	if err := s.see(first, every); err != nil {
 		return err
 	}
@@ -74,8 +33,8 @@ func (s *step) driving(parts []*part) error {
 	for _, p := range parts {
 		for _, in := range p.graph.Inputs {
 			switch {
-			case s.by[in] != nil || in.Name == features || in.Name == curvatures:
-			case slices.Contains(desireNames, in.Name):
+			case s.by[in] != nil || in.Name == generation.Features || in.Name == generation.PrevCurvatures:
+			case slices.Contains(generation.DesireInputs(), in.Name):
 				if err := s.desire(p, in); err != nil {
 					return err
 				}
@@ -115,38 +74,32 @@ func (p *part) remembers() bool {
 	return slices.ContainsFunc(p.graph.Inputs, func(v *ir.Value) bool { return strings.HasPrefix(v.Name, "state_") })
 }
 
-// rule is how modeld of the models' time makes commands of outputs, and parses.
-func rule(first, last *part, every int) string {
-	names := map[string]bool{}
+// row is the generation of the models.
+func row(first, last *part, every int) *generation.Row {
+	m := generation.Model{OneFile: first == last, FullRate: every == 1}
 	for _, p := range []*part{first, last} {
+		m.Inputs = append(m.Inputs, p.inputs()...)
 		for _, sl := range p.slices {
-			names[sl.Name] = true
+			m.Slices = append(m.Slices, sl.Name)
 		}
 	}
-	switch {
-	case every == 1 || first == last && first.input(openCL) != nil: // vision and policy in one file, up to 0.9.8
-		return runtime.RuleOld
-	case names["action"] || last.has("action_t"):
-		return runtime.RuleAction
-	case names[curvature]:
-		return runtime.RuleCurvature
-	}
-	return runtime.RulePlan
+	return generation.Of(m)
 }
 
 // see feeds pictures: those of now and of some steps ago, or now's alone to a model that keeps them itself.
 func (s *step) see(p *part, every int) error {
 	var shape []int
 	var fed [][]*ir.Value // of the road camera, and of the wide one
-	if in := p.input(warped); in != nil {
+	shared := p.shared()
+	if in := shared; in != nil {
 		if in.Type.DType != ir.Uint8 || in.Type.Rank() != 4 || in.Type.Shape[0] != 2 || in.Type.Shape[1] != 6 {
 			return p.missing("input %q is %v, want u8[2,6,height/2,width/2]", in.Name, in.Type)
 		}
 		shape = in.Type.Shape[2:]
 	} else {
-		for camera := range 2 {
+		for _, names := range [][]string{generation.RoadInputs(), generation.WideInputs()} {
 			var list []*ir.Value
-			for _, name := range pictures[2*camera : 2*camera+2] {
+			for _, name := range names {
 				in := p.input(name)
 				if in == nil {
 					continue
@@ -158,15 +111,19 @@ func (s *step) see(p *part, every int) error {
 				shape, list = t.Shape[2:], append(list, in)
 			}
 			if len(list) != 1 {
-				return p.missing("it has %d inputs for one of two cameras: want img and big_img, or input_imgs and big_input_imgs", len(list))
+				return p.missing("it has %d inputs for one of two cameras: want %s", len(list), pictureNames())
 			}
 			fed = append(fed, list)
 		}
 	}
-	// Up to 0.10.3 modeld sampled with OpenCL, the four pixels around. The names of models until 0.10.0 tell; those of later ones are today's.
-	linear := s.opt.Sampling == runtime.Linear || s.opt.Sampling == "" && p.input(openCL) != nil
-	now := s.frames(2*shape[0], 2*shape[1], ir.Attrs{"phases": phases, "linear": linear}, Frame, WideFrame)
-	if in := p.input(warped); in != nil {
+	// Models of 0.10.3, which sampled with OpenCL, have the input names of later ones, whose sampling they get.
+	seen := shared
+	if seen == nil {
+		seen = fed[0][0]
+	}
+	linear := cmp.Or(s.opt.Sampling, generation.Sampling(seen.Name)) == runtime.Linear
+	now := s.frames(2*shape[0], 2*shape[1], ir.Attrs{"phases": generation.Phases(), "linear": linear}, Frame, WideFrame)
+	if in := shared; in != nil {
 		s.by[in] = now
 		return s.err
 	}
@@ -189,35 +146,55 @@ func (s *step) see(p *part, every int) error {
 	return s.err
 }
 
+// shared is the input with the pictures of both cameras, of a model that keeps earlier ones itself; nil: it has none.
+func (p *part) shared() *ir.Value {
+	for _, name := range generation.SharedInputs() {
+		if in := p.input(name); in != nil {
+			return in
+		}
+	}
+	return nil
+}
+
+// pictureNames are those of inputs with pictures: of both cameras, or of both cameras in other releases.
+func pictureNames() string {
+	var pairs []string
+	road, wide := generation.RoadInputs(), generation.WideInputs()
+	for i := range road {
+		pairs = append(pairs, road[i]+" and "+wide[i])
+	}
+	return strings.Join(pairs, ", or ")
+}
+
 // desire feeds desires: of each group of steps the greatest, of the last group first, or those of every step; or those of now to a model
 // that keeps them itself.
 func (s *step) desire(p *part, in *ir.Value) error {
 	t := in.Type
-	if t.Numel()%desires != 0 || t.Numel() == 0 || t.Shape[t.Rank()-1] != desires {
-		return p.missing("input %q is %v, want %d desires a row", in.Name, t, desires)
+	if t.Numel()%generation.Desires != 0 || t.Numel() == 0 || t.Shape[t.Rank()-1] != generation.Desires {
+		return p.missing("input %q is %v, want %d desires a row", in.Name, t, generation.Desires)
 	}
-	rows := t.Numel() / desires
-	now := s.g.AddInput(Desire, ir.T(ir.Float32, desires))
-	row := s.add("Reshape", "desire", ir.Attrs{"shape": []int{1, desires}}, now)
+	rows := t.Numel() / generation.Desires
+	now := s.g.AddInput(Desire, ir.T(ir.Float32, generation.Desires))
+	row := s.add("Reshape", "desire", ir.Attrs{"shape": []int{1, generation.Desires}}, now)
 	var all *ir.Value
 	switch {
 	case rows == 1:
 		all = row
-	case rows >= spare:
-		s.keep("desires", ir.T(ir.Float32, rows-1, desires), 1, func(old *ir.Value) *ir.Value {
+	case generation.Every(rows) == 1:
+		s.keep("desires", ir.T(ir.Float32, rows-1, generation.Desires), 1, func(old *ir.Value) *ir.Value {
 			all = s.concat("desires", 0, old, row)
 			return s.push("desires", old, row)
 		})
 	default:
 		greatest := row
-		s.keep("pulses", ir.T(ir.Float32, group-1, desires), 1, func(old *ir.Value) *ir.Value {
-			for i := range group - 1 {
-				one := s.add("Slice", "pulse", ir.Attrs{"starts": []int{i, 0}, "sizes": []int{1, desires}}, old)
+		s.keep("pulses", ir.T(ir.Float32, generation.Group-1, generation.Desires), 1, func(old *ir.Value) *ir.Value {
+			for i := range generation.Group - 1 {
+				one := s.add("Slice", "pulse", ir.Attrs{"starts": []int{i, 0}, "sizes": []int{1, generation.Desires}}, old)
 				greatest = s.add("Max", "greatest", nil, greatest, one)
 			}
 			return s.push("pulses", old, row)
 		})
-		s.keep("desires", ir.T(ir.Float32, rows-1, desires), group, func(old *ir.Value) *ir.Value {
+		s.keep("desires", ir.T(ir.Float32, rows-1, generation.Desires), generation.Group, func(old *ir.Value) *ir.Value {
 			all = s.concat("desires", 0, old, greatest)
 			return s.push("desires", old, greatest)
 		})
@@ -228,16 +205,14 @@ func (s *step) desire(p *part, in *ir.Value) error {
 
 // skip copies what a missed frame changes, before the models come: pictures, and in releases that moved them on first, desires.
 func (s *step) skip() {
-	s.Loop.Missed = runtime.MissedSkips
+	s.Loop.Missed = s.row.Missed
 	if s.opt.Planes || !slices.ContainsFunc(s.g.Inputs, func(v *ir.Value) bool { return v.Name == OldPlanes }) {
-		s.Loop.Missed = runtime.MissedRuns
+		s.Loop.Missed = generation.MissedRuns
 		return
 	}
 	g := s.g.Clone()
 	g.Name = "skip"
-	if s.Loop.Rule == runtime.RuleOld || s.Loop.Rule == runtime.RuleCurvature {
-		s.Loop.Missed = runtime.MissedMovesDesires
-	} else {
+	if s.row.Missed != generation.MissedMovesDesires {
 		g.Outputs = slices.DeleteFunc(g.Outputs, func(v *ir.Value) bool { return v.Name != "next_"+OldPlanes })
 	}
 	g.RemoveDead()
@@ -250,15 +225,15 @@ func (s *step) skip() {
 
 // feedBack feeds what earlier steps computed: features, up to those of now where another model computes them, and curvatures.
 func (s *step) feedBack(p, vision *part, every int) error {
-	if in := p.input(features); in != nil {
-		from, size := vision.find(hidden)
+	if in := p.input(generation.Features); in != nil {
+		from, size := vision.find(generation.HiddenState)
 		if t := in.Type; t.Rank() != 3 || t.Shape[0] != 1 || t.Shape[2] != size {
 			if size == 0 {
-				return vision.missing("it has no slice %q among its output_slices, which %s needs", hidden, features)
+				return vision.missing("it has no slice %q among its output_slices, which %s needs", generation.HiddenState, generation.Features)
 			}
-			return p.missing("input %q is %v, want [1,steps,%d] as %s's %s", in.Name, t, size, vision.file(), hidden)
+			return p.missing("input %q is %v, want [1,steps,%d] as %s's %s", in.Name, t, size, vision.file(), generation.HiddenState)
 		}
-		row := s.add("Reshape", "feature", ir.Attrs{"shape": []int{1, size}}, s.slice(vision, hidden, from, size))
+		row := s.add("Reshape", "feature", ir.Attrs{"shape": []int{1, size}}, s.slice(vision, generation.HiddenState, from, size))
 		rows, fed := in.Type.Shape[1], (*ir.Value)(nil)
 		if p != vision {
 			rows--
@@ -272,15 +247,15 @@ func (s *step) feedBack(p, vision *part, every int) error {
 		}
 		s.by[in] = s.like("features", fed, in)
 	}
-	if in := p.input(curvatures); in != nil {
-		from, size := p.find(curvature)
+	if in := p.input(generation.PrevCurvatures); in != nil {
+		from, size := p.find(generation.Curvature)
 		switch t := in.Type; {
 		case size == 0:
-			return p.missing("it has no slice %q among its output_slices, which %s needs", curvature, curvatures)
+			return p.missing("it has no slice %q among its output_slices, which %s needs", generation.Curvature, generation.PrevCurvatures)
 		case t.Rank() != 3 || t.Shape[0] != 1 || t.Shape[2] != 1:
 			return p.missing("input %q is %v, want [1,steps,1]", in.Name, t)
 		}
-		row := s.add("Reshape", "curvature", ir.Attrs{"shape": []int{1, 1}}, s.slice(p, curvature, from, 1))
+		row := s.add("Reshape", "curvature", ir.Attrs{"shape": []int{1, 1}}, s.slice(p, generation.Curvature, from, 1))
 		old := s.keep("curvatures", ir.T(ir.Float32, every*(in.Type.Shape[1]-1)+1, 1), 1, func(old *ir.Value) *ir.Value {
 			return s.push("curvatures", old, row)
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -230,7 +231,7 @@ func sample(l *runtime.Loop, s *runtime.Session) error {
 	if l == nil {
 		return nil
 	}
-	transforms, camera := l.Sample()
+	transforms, camera := generation.Sample(l)
 	var matrices, format []byte
 	for _, x := range transforms {
 		matrices = binary.LittleEndian.AppendUint32(matrices, math.Float32bits(x))

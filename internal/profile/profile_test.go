@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
@@ -190,7 +191,7 @@ func TestAStepIsCountedWhereItsCamerasLook(t *testing.T) {
 		require.NoError(t, err)
 		models = append(models, m)
 	}
-	loop := openpilot.Options{Largest: runtime.VisionIPC(482, 302)}
+	loop := openpilot.Options{Largest: generation.VisionIPC(482, 302)}
 	r, err := compile.Loop(context.Background(), models, loop, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	prof, err := profile.Run(context.Background(), r.Program, &r.Program.Variants[0], "run", nil)

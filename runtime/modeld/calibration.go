@@ -3,6 +3,8 @@ package modeld
 import (
 	"fmt"
 	"math"
+
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 )
 
 // Cameras are the cameras of a device.
@@ -105,32 +107,15 @@ func rotation(rpy [3]float64) matrix {
 		times(matrix{{1, 0, 0}, {0, cr, -sr}, {0, sr, cr}})
 }
 
-// The pictures that driving models see, of a camera that is mounted straight, 512 pixels wide: medmodel and
-// sbigmodel in openpilot's common/transformations/model.py. A model of smaller frames sees the same in fewer
-// pixels.
-const (
-	modelWidth       = 512
-	modelX           = modelWidth / 2
-	roadFocal, roadY = 910, 47.6
-	wideFocal, wideY = 455, (256 + roadY) / 2
-	monitoringWidth  = 1440 // dmonitoringmodel's, likewise, with the fisheye camera's focal length
-	monitoringFocal  = 567
-	monitoringX      = monitoringWidth / 2
-	monitoringY      = 960/2 - (1208-960)/2
-	cropWidth        = 320 // the network of 2021 sees frames of this size, of which planes are taken
-	cropHeight       = 640
-)
+// RoadOptics are those of the picture that a driving model has of the road camera, width pixels wide: focal length and axis, in pixels.
+func RoadOptics(width int) (focal, x, y float64) { return scaled(generation.RoadOptics, width) }
 
-// RoadOptics are those of the picture that a driving model has of the road camera, width pixels wide (medmodel): focal length and axis, in pixels.
-func RoadOptics(width int) (focal, x, y float64) {
-	s := float64(width) / modelWidth
-	return float64(roadFocal * s), float64(modelX * s), float64(roadY * s)
-}
+// WideOptics are those of the picture that it has of the wide camera.
+func WideOptics(width int) (focal, x, y float64) { return scaled(generation.WideOptics, width) }
 
-// WideOptics are those of the picture that it has of the wide camera (sbigmodel).
-func WideOptics(width int) (focal, x, y float64) {
-	s := float64(width) / modelWidth
-	return float64(wideFocal * s), float64(modelX * s), float64(wideY * s)
+func scaled(o generation.Optics, width int) (focal, x, y float64) {
+	s := float64(width) / float64(o.Width)
+	return float64(o.Focal * s), float64(float64(o.Width/2) * s), float64(o.Y * s)
 }
 
 // Warps returns the matrices that map pixels of a model's frame, width pixels wide, to those of the road and wide camera, by rows:
@@ -142,9 +127,8 @@ func (c *Calibration) Warps(width int) (road, wide [9]float32, err error) {
 	}
 	v, inverse := matrix{{0, 1, 0}, {0, 0, 1}, {1, 0, 0}}, matrix{{0, 0, 1}, {1, 0, 0}, {0, 1, 0}}
 	turn := v.times(rotation(c.RPY)).times(inverse)
-	s := float64(width) / modelWidth
-	road = c.Road.camera().times(turn).times(rays(roadFocal*s, modelX*s, roadY*s)).floats()
-	wide = c.WideCamera.camera().times(turn).times(rays(wideFocal*s, modelX*s, wideY*s)).floats()
+	road = c.Road.camera().times(turn).times(rays(RoadOptics(width))).floats()
+	wide = c.WideCamera.camera().times(turn).times(rays(WideOptics(width))).floats()
 	return road, wide, nil
 }
 
@@ -169,15 +153,14 @@ func MonitoringWarp(camera Intrinsics, width int) ([9]float32, error) {
 	if err := camera.check("Camera"); err != nil {
 		return [9]float32{}, err
 	}
-	s := float64(width) / monitoringWidth
-	return camera.camera().times(rays(monitoringFocal*s, monitoringX*s, monitoringY*s)).floats(), nil
+	return camera.camera().times(rays(scaled(generation.DriverOptics, width))).floats(), nil
 }
 
 // MonitoringCrop returns the matrix of the 2021 network (openpilot's dmonitoring.cc), by rows: the driver's side of the picture, half
 // as wide as the picture is high, scaled to frames of 320 × 640 pixels. Pixels' centres fall on pixels' centres, as libyuv scales. The
 // driver of a car that keeps right sits in the right of the picture; the other one is mirrored.
 func MonitoringCrop(p Picture, rightHandDrive bool) [9]float32 {
-	across, down := float64(p.Height)/2/cropWidth, float64(p.Height)/cropHeight
+	across, down := float64(p.Height)/2/generation.CropWidth, float64(p.Height)/generation.CropHeight
 	m := matrix{{across, 0, float64(p.Width-p.Height/2) + (across-1)/2}, {0, down, (down - 1) / 2}, {0, 0, 1}}
 	if rightHandDrive {
 		m[0] = [3]float64{-across, 0, float64(p.Height/2-1) - (across-1)/2}

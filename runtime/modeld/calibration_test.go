@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 )
 
 func cameras(t *testing.T, device, sensor string) Cameras {
@@ -173,13 +175,13 @@ func TestProjections(t *testing.T) {
 	c := Calibration{RPY: [3]float64{.03, .02, -.01}, Road: cameras.Road, WideCamera: cameras.Wide}
 	road, wide, err := c.Projections()
 	require.NoError(t, err)
-	roadWarp, wideWarp, err := c.Warps(modelWidth)
+	roadWarp, wideWarp, err := c.Warps(generation.RoadOptics.Width)
 	require.NoError(t, err)
 	for _, w := range []struct {
 		projection [3][3]float64
 		warp       [9]float32
 		middle     [3]float64
-	}{{road, roadWarp, [3]float64{modelX, roadY, 1}}, {wide, wideWarp, [3]float64{modelX, wideY, 1}}} {
+	}{{road, roadWarp, [3]float64{256, generation.RoadOptics.Y, 1}}, {wide, wideWarp, [3]float64{256, generation.WideOptics.Y, 1}}} {
 		var m [3][3]float64
 		for i, v := range w.warp {
 			m[i/3][i%3] = float64(v)

@@ -3,45 +3,15 @@ package modeld
 import (
 	"math"
 
-	"github.com/spark-compile/spark-compile/runtime"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 )
 
-// CommandRule is how a release makes commands of what the model says (get_action_from_model in openpilot's modeld.py, and
-// drive_helpers.py).
-type CommandRule struct {
-	// Seconds from now, besides the actuator's delay, of which the plan is read.
-	Lateral, Longitudinal float64
-	// Time constants of the smoothing, in seconds; 0: not smoothed.
-	LateralTau, LongitudinalTau float64
-	// Curvature says that desired_curvature is taken, of models that have it, not the plan's.
-	Curvature bool
-	// Stable is the time before which the plan is not read, but taken as straight; 0: it is read at any time.
-	Stable float64
-	// Slow says that a car stops that is slow and does not accelerate, not one whose plan is to stand.
-	Slow bool
-}
-
-// RuleOf is the command rule of a program's Loop.Rule. That of 0.9.x is unknown and assumed to be that of the next
-// release.
-func RuleOf(rule string) CommandRule {
-	return map[string]CommandRule{runtime.RuleOld: rule0100, runtime.RuleCurvature: rule0100, runtime.RulePlan: rule0103,
-		runtime.RuleAction: rule2026}[rule]
-}
-
-// Rules of openpilot's releases. A model with an action output has its commands from it, by each of them.
-var (
-	// rule0100 is that of 0.9.9 and 0.10.0, with a desired_curvature. They smooth nothing, so that only the frame's own time adds to the
-	// delays: that follows from how later releases add them up.
-	rule0100 = CommandRule{Lateral: framePeriod, Longitudinal: framePeriod, Curvature: true}
-	// rule0103 is that of 0.10.3, which smooths: the time that takes is added to the delays.
-	rule0103 = CommandRule{Lateral: .1 + framePeriod, Longitudinal: .3 + framePeriod, LateralTau: .1, LongitudinalTau: .3}
-	// rule2026 is that of mid 2026; a model runs half a frame later.
-	rule2026 = CommandRule{Lateral: 1.5 * framePeriod, Longitudinal: .3 + 1.5*framePeriod, LongitudinalTau: .3, Stable: .3, Slow: true}
-)
+// rule is how a generation makes commands of a plan.
+type rule generation.Commands
 
 // commands makes commands of outputs. The last ones are kept, for smoothing.
 type commands struct {
-	rule                    CommandRule
+	rule                    rule
 	curvature, acceleration float64
 }
 
@@ -80,7 +50,7 @@ func (c *commands) next(out *Outputs, in Inputs) {
 }
 
 // accelerate returns the acceleration that reaches the plan's speed at the time t, in m/s², and whether the plan is to stand.
-func (r CommandRule) accelerate(plan *Plan, t float64) (a float64, stands bool) {
+func (r rule) accelerate(plan *Plan, t float64) (a float64, stands bool) {
 	var speed [Points]float64
 	for i := range speed {
 		speed[i] = plan.Velocity[i][0]
@@ -93,7 +63,7 @@ func (r CommandRule) accelerate(plan *Plan, t float64) (a float64, stands bool) 
 }
 
 // steer returns the curvature that reaches the plan's heading at the time t, in 1/m.
-func (r CommandRule) steer(plan *Plan, v, t float64) float64 {
+func (r rule) steer(plan *Plan, v, t float64) float64 {
 	var yaw [Points]float64
 	for i := range yaw {
 		yaw[i] = plan.Orientation[i][2]
@@ -134,6 +104,6 @@ func smooth(last *float64, value, tau float64) float64 {
 }
 
 // Share is how much of a new value a filter of the first order with a time constant, in seconds, takes in a frame.
-func Share(tau float64) float64 { return -math.Expm1(-framePeriod / tau) }
+func Share(tau float64) float64 { return -math.Expm1(-generation.FramePeriod / tau) }
 
 func square(x float64) float64 { return x * x }

@@ -41,7 +41,7 @@ func TestADriveIsTheTwins(t *testing.T) {
 			}
 			road, wide := openpilot.Cameras(8)
 			first := road.Draw(0)
-			layout := runtime.NV12{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
+			layout := runtime.FrameLayout{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
 			r, err := compile.Loop(t.Context(), files, openpilot.Options{Largest: layout, Sampling: sampling[contract]}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
 			require.NoError(t, err)
 			d, err := emu.Open(emu.Options{})
@@ -106,7 +106,7 @@ func TestMonitoringADriveIsTheTwins(t *testing.T) {
 			require.NoError(t, err)
 			camera, _ := openpilot.Cameras(8)
 			first := camera.DrawDriver(0)
-			layout := runtime.NV12{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
+			layout := runtime.FrameLayout{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV}
 			r, err := compile.Loop(t.Context(), []*onnx.Model{file}, openpilot.Options{Largest: layout}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
 			require.NoError(t, err)
 			d, err := emu.Open(emu.Options{})

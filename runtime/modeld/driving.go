@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -37,7 +38,7 @@ type Driving struct {
 // NewDriving loads a program, which spark-compile made of driving models, onto a device. An error lists what the program lacks. The device must
 // outlive the loop.
 func NewDriving(ctx context.Context, p *runtime.Program, d hal.Device, opt Options) (*Driving, error) {
-	if err := loopOf(p, runtime.Driving); err != nil {
+	if _, err := loopOf(p, generation.Driving); err != nil {
 		return nil, err
 	}
 	s, err := runtime.Open(ctx, p, d, runtime.ModelOptions{Target: opt.Target})
@@ -56,12 +57,17 @@ func NewDriving(ctx context.Context, p *runtime.Program, d hal.Device, opt Optio
 // session closes it.
 func Drive(s *runtime.Session) (*Driving, error) {
 	p := s.Model().Program
-	if err := loopOf(p, runtime.Driving); err != nil {
+	row, err := loopOf(p, generation.Driving)
+	if err != nil {
 		return nil, err
 	}
-	m := &Driving{loop: loop{session: s, program: p}}
-	m.commands.rule = RuleOf(p.Loop.Rule)
-	if err := m.begin(drivingInputs); err != nil {
+	m := &Driving{loop: loop{session: s, program: p, row: row}}
+	m.commands.rule = rule(row.Commands)
+	known := map[string]int{desireInput: desires}
+	for _, v := range row.Vectors() {
+		known[v.Name] = len(v.Terms)
+	}
+	if err := m.begin(known); err != nil {
 		return nil, err
 	}
 	return m, s.Prepare(context.Background(), "run") // or the first steps would make the graphs
@@ -69,22 +75,23 @@ func Drive(s *runtime.Session) (*Driving, error) {
 
 const desireInput = "desire"
 
-// drivingInputs are the inputs that a step fills from Inputs, besides pictures, and how many numbers they have.
-var drivingInputs = map[string]int{desireInput: desires, "traffic_convention": 2, "action_t": 2, "lateral_control_params": 2}
-
-// loopOf reports programs that are no step of a kind.
-func loopOf(p *runtime.Program, kind string) error {
+// loopOf is the generation of a program that is a step of a kind.
+func loopOf(p *runtime.Program, kind string) (*generation.Row, error) {
 	if p.Loop == nil {
 		var names []string
 		for _, in := range p.Inputs {
 			names = append(names, in.Name)
 		}
-		return fmt.Errorf("%s: it is a model alone, with inputs %s, and no step of modeld, with frame, transforms and camera: compile it with --modeld, or a vision model together with its policy", p.Model, strings.Join(names, ", "))
+		return nil, fmt.Errorf("%s: it is a model alone, with inputs %s, and no step of modeld, with frame, transforms and camera: compile it with --modeld, or a vision model together with its policy", p.Model, strings.Join(names, ", "))
 	}
 	if p.Loop.Kind != kind {
-		return fmt.Errorf("%s: it is a step of %s, not of %s", p.Model, p.Loop.Kind, kind)
+		return nil, fmt.Errorf("%s: it is a step of %s, not of %s", p.Model, p.Loop.Kind, kind)
 	}
-	return nil
+	row := generation.Named(p.Loop.Rule)
+	if row == nil || row.Kind != kind {
+		return nil, fmt.Errorf("%s: its models are of the generation %q, which is not known: use the spark-compile that made it", p.Model, p.Loop.Rule)
+	}
+	return row, nil
 }
 
 // Step runs the models on a frame. Outputs are the caller's to keep. Where frames were missed, a program of a release that skips the models then
@@ -114,20 +121,9 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 	if err != nil {
 		return nil, err
 	}
-	convention := []float64{1, 0}
-	if in.RightHandDrive {
-		convention = []float64{0, 1}
-	}
-	lateral := []float64{max(in.VEgo, 0), in.LateralDelay}
-	if l.Rule == runtime.RuleOld {
-		lateral = []float64{in.VEgo, in.LateralDelay + OldLateralLag}
-	}
-	for _, set := range []struct {
-		name   string
-		values []float64
-	}{{"traffic_convention", convention}, {"lateral_control_params", lateral},
-		{"action_t", []float64{in.LateralDelay + ActionLag, in.LongitudinalDelay + ActionLag}}} {
-		if err := m.set(set.name, set.values...); err != nil {
+	car := generation.Car{RightHandDrive: in.RightHandDrive, Speed: in.VEgo, LateralDelay: in.LateralDelay, LongitudinalDelay: in.LongitudinalDelay}
+	for _, v := range m.row.Vectors() {
+		if err := m.set(v.Name, v.Values(car)...); err != nil {
 			return nil, err
 		}
 	}
@@ -139,7 +135,7 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 		return nil, err
 	}
 	entry := "run"
-	if missed > 0 && l.Missed != runtime.MissedRuns {
+	if missed > 0 && l.Missed != generation.MissedRuns {
 		entry = runtime.SkipEntry
 	}
 	stats := Stats{Prepare: time.Since(begin), InPlace: inPlace}
@@ -158,7 +154,7 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 		if err != nil {
 			return nil, err
 		}
-		if out, err = parseOutputs(raw, l.Rule == runtime.RuleOld); err != nil {
+		if out, err = parseOutputs(raw, m.row); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.program.Model, err)
 		}
 		out.Ran, out.Raw = true, named
@@ -172,12 +168,6 @@ func (m *Driving) Step(ctx context.Context, f Frame, in Inputs) (*Outputs, error
 	out.Missed, out.DropRatio, out.Stats = missed, ratio, stats
 	return out, nil
 }
-
-// Times that openpilot's modeld adds to delays of actuators, in seconds.
-const (
-	OldLateralLag = 0.2
-	ActionLag     = 0.075 // a frame and a half: the model's own time, and half of what is between two commands
-)
 
 // Reset forgets everything that was seen: the next step is the first of a drive.
 func (m *Driving) Reset() error {
@@ -202,6 +192,7 @@ func (m *Driving) Reset() error {
 type loop struct {
 	session *runtime.Session
 	program *runtime.Program
+	row     *generation.Row
 	owned   bool
 	copies  bool // pictures, always
 	busy    atomic.Bool

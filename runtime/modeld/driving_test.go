@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -28,7 +29,7 @@ func step(t *testing.T, names ...string) *runtime.Program {
 		require.NoError(t, err)
 		models = append(models, file)
 	}
-	r, err := compile.Loop(t.Context(), models, openpilot.Options{Largest: runtime.VisionIPC(128, 64)}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
+	r, err := compile.Loop(t.Context(), models, openpilot.Options{Largest: generation.VisionIPC(128, 64)}, compile.Options{Precision: "fp32", Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	return r.Program
 }

@@ -1,5 +1,7 @@
 package modeld
 
+import "github.com/spark-compile/spark-compile/internal/openpilot/generation"
+
 // drops counts missed frames as openpilot's modeld does.
 type drops struct {
 	last     uint32 // identifier of the last frame, at first 0
@@ -9,10 +11,9 @@ type drops struct {
 
 // Constants of the filter of missed frames.
 const (
-	framePeriod = 0.05 // s from frame to frame
-	dropTime    = 10   // the filter's time constant, s
-	mostDropped = 10   // at once, of which the filter learns
-	warmUp      = 10   // frames of which it does not learn
+	dropTime    = 10 // the filter's time constant, s
+	mostDropped = 10 // at once, of which the filter learns
+	warmUp      = 10 // frames of which it does not learn
 )
 
 // next returns how many frames were missed before the frame of that identifier, and the ratio of missed frames, filtered over 10 s.
@@ -23,7 +24,7 @@ func (d *drops) next(id uint32) (missed int, ratio float64) {
 		missed = int(gap)
 	}
 	d.last = id
-	const k = framePeriod / (dropTime + framePeriod)
+	const k = generation.FramePeriod / (dropTime + generation.FramePeriod)
 	d.filtered += k * (float64(min(missed, mostDropped)) - d.filtered)
 	if d.frames < warmUp {
 		d.frames++

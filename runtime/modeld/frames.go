@@ -16,13 +16,13 @@ import (
 // where they lie.
 func (m *loop) see(ctx context.Context, transforms []float32, cameras []string, pictures []Picture) (inPlace int, err error) {
 	l := m.program.Loop
-	var layout runtime.NV12
+	var layout runtime.FrameLayout
 	for i, p := range pictures {
 		if err := p.check("the " + cameras[i] + " camera's picture"); err != nil {
 			return 0, err
 		}
 		stride, uv := p.layout()
-		this := runtime.NV12{Width: p.Width, Height: p.Height, Stride: stride, UV: uv}
+		this := runtime.FrameLayout{Width: p.Width, Height: p.Height, Stride: stride, UV: uv}
 		switch {
 		case i > 0 && this != layout:
 			return 0, fmt.Errorf("the %s camera's picture is %d × %d with rows of %d bytes and chroma at %d, the %s camera's %d × %d, %d and %d: want the same of both",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -83,21 +84,21 @@ func TestCommandsByHand(t *testing.T) {
 	zero := func(float64) float64 { return 0 }
 	steady := path(func(t float64) float64 { return 10 + t }, zero)
 	steady.Acceleration[0][0] = 1
-	a, stands := CommandRule{}.accelerate(steady, .5)
+	a, stands := rule{}.accelerate(steady, .5)
 	require.InDelta(t, 1, a, 1e-9)
 	require.False(t, stands)
 	growing := path(func(t float64) float64 { return 10 + t*t/2 }, zero)
 	for _, c := range []struct {
-		rule CommandRule
+		rule rule
 		t, a float64
-	}{{CommandRule{}, .5, .505371}, {CommandRule{}, .2, .209656}, {rule2026, .2, .309601}} {
+	}{{rule{}, .5, .505371}, {rule{}, .2, .209656}, {rule(generation.Named("action").Commands), .2, .309601}} {
 		a, _ := c.rule.accelerate(growing, c.t)
 		require.InDelta(t, c.a, a, 1e-6)
 	}
 	turning := path(zero, func(t float64) float64 { return .02 * t })
 	turning.OrientationRate[0][2] = .02
-	require.InDelta(t, .001, CommandRule{}.steer(turning, 20, .25), 1e-9)
-	require.InDelta(t, .02, CommandRule{}.steer(turning, .5, .25), 1e-9, "slower than 1 m/s counts as 1")
+	require.InDelta(t, .001, rule{}.steer(turning, 20, .25), 1e-9)
+	require.InDelta(t, .02, rule{}.steer(turning, .5, .25), 1e-9, "slower than 1 m/s counts as 1")
 	for tau, alpha := range map[float64]float64{.3: .153518, .1: .393469, 0: 1} {
 		var last float64
 		require.InDelta(t, alpha, smooth(&last, 1, tau), 1e-6)
@@ -136,8 +137,8 @@ func TestCommandsOfADriveAreTheTwins(t *testing.T) {
 		flat, outs, ins = append(flat, out.Plan.OrientationRate[0][2]), append(outs, out), append(ins, in)
 	}
 	want := twin(t, "commands", arrays{"drive.frames": flat}, len(flat)/60)
-	for name, rule := range map[string]CommandRule{"0.10.0": rule0100, "0.10.3": rule0103, "2026": rule2026} {
-		c := commands{rule: rule}
+	for name, row := range map[string]string{"0.10.0": "curvature", "0.10.3": "plan", "2026": "action"} {
+		c := commands{rule: rule(generation.Named(row).Commands)}
 		list := want["drive."+name]
 		require.Len(t, list, 180)
 		stops := 0.
@@ -221,9 +222,9 @@ func TestMonitoringIsTheTwins(t *testing.T) {
 		}
 		return x
 	}
-	for _, n := range []int{seatsLength, oneSeatLength} {
+	for _, n := range generation.SeatTotals() {
 		x := draw(n)
-		out, err := parseMonitoring(vector{values: x}, false)
+		out, err := parseMonitoring(vector{values: x}, generation.Named("luma"), false)
 		require.NoError(t, err)
 		same(t, twin(t, "seats", arrays{"m.outputs": x}, 0), seats(out, false))
 	}
@@ -240,9 +241,9 @@ func TestMonitoringIsTheTwins(t *testing.T) {
 		}
 	}
 	add("wheel_on_right", 1)
-	out, err := parseMonitoring(v, false)
+	out, err := parseMonitoring(v, generation.Named("luma"), false)
 	require.NoError(t, err)
 	same(t, twin(t, "monitoring", in, 0), seats(out, true))
-	_, err = parseMonitoring(vector{values: draw(40)}, false)
+	_, err = parseMonitoring(vector{values: draw(40)}, generation.Named("luma"), false)
 	require.ErrorContains(t, err, "an output of 40 values without named slices")
 }

@@ -7,18 +7,16 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/runtime"
 )
-
-// CalibrationInput is the input of driver-monitoring models with roll, pitch and yaw of the device, in radians.
-const CalibrationInput = "calib"
 
 // Monitoring is the loop around a program of a driver-monitoring model. It is for one goroutine at a time.
 type Monitoring struct{ loop }
 
 // NewMonitoring loads a program, which spark-compile made of a driver-monitoring model, onto a device. The device must outlive the loop.
 func NewMonitoring(ctx context.Context, p *runtime.Program, d hal.Device, opt Options) (*Monitoring, error) {
-	if err := loopOf(p, runtime.Monitoring); err != nil {
+	if _, err := loopOf(p, generation.Monitoring); err != nil {
 		return nil, err
 	}
 	s, err := runtime.Open(ctx, p, d, runtime.ModelOptions{Target: opt.Target})
@@ -36,11 +34,12 @@ func NewMonitoring(ctx context.Context, p *runtime.Program, d hal.Device, opt Op
 // Monitor is the loop around an open session of a program of a driver-monitoring model. Who opened the session closes it.
 func Monitor(s *runtime.Session) (*Monitoring, error) {
 	p := s.Model().Program
-	if err := loopOf(p, runtime.Monitoring); err != nil {
+	row, err := loopOf(p, generation.Monitoring)
+	if err != nil {
 		return nil, err
 	}
-	m := &Monitoring{loop{session: s, program: p}}
-	if err := m.begin(map[string]int{CalibrationInput: 3}); err != nil {
+	m := &Monitoring{loop{session: s, program: p, row: row}}
+	if err := m.begin(map[string]int{generation.Calibration: 3}); err != nil {
 		return nil, err
 	}
 	return m, s.Prepare(context.Background(), "run") // or the first step would try whether pictures are read in place
@@ -55,7 +54,7 @@ func (m *Monitoring) Step(ctx context.Context, f DriverFrame, in MonitoringInput
 	begin := time.Now()
 	l := m.program.Loop
 	transform, err := MonitoringCrop(f.Picture, in.RightHandDrive), error(nil)
-	if l.Rule == runtime.RuleLuma {
+	if !m.row.Face.OneSeat {
 		if transform, err = MonitoringWarp(in.Camera, l.Width); err != nil {
 			return nil, err
 		}
@@ -64,7 +63,7 @@ func (m *Monitoring) Step(ctx context.Context, f DriverFrame, in MonitoringInput
 	if err != nil {
 		return nil, err
 	}
-	if err := m.set(CalibrationInput, in.RPY[:]...); err != nil {
+	if err := m.set(generation.Calibration, in.RPY[:]...); err != nil {
 		return nil, err
 	}
 	stats := Stats{Prepare: time.Since(begin), InPlace: inPlace}
@@ -78,7 +77,7 @@ func (m *Monitoring) Step(ctx context.Context, f DriverFrame, in MonitoringInput
 	if err != nil {
 		return nil, err
 	}
-	out, err := parseMonitoring(raw[0], in.RightHandDrive)
+	out, err := parseMonitoring(raw[0], m.row, in.RightHandDrive)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.program.Model, err)
 	}

@@ -3,27 +3,22 @@ package modeld
 import (
 	"fmt"
 	"math"
-)
+	"strings"
 
-// Lengths of the outputs of driver-monitoring models, and of parts of them.
-const (
-	seatLength    = 41                     // of what 2022's networks say of a seat
-	seatsLength   = 2*seatLength + 2 + 512 // of two seats, poor vision, the wheel's side and features
-	oneSeatLength = 39                     // of the 2021 network
-	faceLength    = 6                      // orientation 3, position 2, size
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 )
 
 // parseMonitoring reads what the vector of a driver-monitoring model says: by its named parts if it has them, else by its length.
 // rightHandDrive says who was in the picture of a model that sees one seat. NaN stays NaN.
-func parseMonitoring(v vector, rightHandDrive bool) (*MonitoringOutputs, error) {
+func parseMonitoring(v vector, row *generation.Row, rightHandDrive bool) (*MonitoringOutputs, error) {
 	out := &MonitoringOutputs{WheelOnRight: math.NaN()}
 	if len(v.slices) > 0 {
-		p, err := newParser([]vector{v}, false)
+		p, err := newParser([]vector{v}, row)
 		if err != nil {
 			return nil, err
 		}
 		out.Left, out.Right = p.driver("lhd"), p.driver("rhd")
-		if x := p.take("wheel_on_right", 1); x != nil {
+		if x := p.take("wheel_on_right"); x != nil {
 			out.WheelOnRight = p.sigmoid(x[0])
 		}
 		if p.err == nil && out.Left == nil && out.Right == nil {
@@ -31,31 +26,31 @@ func parseMonitoring(v vector, rightHandDrive bool) (*MonitoringOutputs, error) 
 		}
 		return out, p.err
 	}
-	switch len(v.values) {
-	case seatsLength:
-		out.Left, out.Right = seat(v.values, math.Exp, sigmoid), seat(v.values[seatLength:], math.Exp, sigmoid)
-		out.WheelOnRight = sigmoid(v.values[2*seatLength+1])
-	case oneSeatLength:
-		// The network computes the probabilities itself.
-		d := seat(v.values, softplus, func(x float64) float64 { return x })
-		d.Occluded = math.NaN() // what is there differs between releases
-		if out.Left = d; rightHandDrive {
-			out.Left, out.Right = nil, d
-		}
-	default:
-		return nil, fmt.Errorf("an output of %d values without named slices: a driver-monitoring model of openpilot's has %d or %d",
-			len(v.values), seatsLength, oneSeatLength)
+	layout := generation.SeatOf(len(v.values))
+	if layout == nil {
+		totals := strings.Trim(strings.ReplaceAll(fmt.Sprint(generation.SeatTotals()), " ", " or "), "[]")
+		return nil, fmt.Errorf("an output of %d values without named slices: a driver-monitoring model of openpilot's has %s", len(v.values), totals)
+	}
+	out.Left = seat(v.values, layout)
+	switch {
+	case layout.Seats > 1:
+		out.Right = seat(v.values[layout.Len:], layout)
+	case rightHandDrive:
+		out.Left, out.Right = nil, out.Left
+	}
+	if layout.Wheel > 0 {
+		out.WheelOnRight = sigmoid(v.values[layout.Wheel])
 	}
 	return out, nil
 }
 
 // driver reads the named parts of a seat (dmonitoringmodeld.py since 2025), nil if there are none.
 func (p *parser) driver(side string) *Driver {
-	face := p.take("face_descs_"+side, 2*faceLength)
+	face := p.take("face_descs_" + side)
 	if face == nil {
 		return nil
 	}
-	d := newDriver(face, p.exps(face[faceLength:]))
+	d := newDriver(face, p.exps(face[generation.FaceLen:]))
 	for _, to := range []struct {
 		name  string
 		value *float64
@@ -64,36 +59,43 @@ func (p *parser) driver(side string) *Driver {
 		{"right_blink", &d.RightBlink}, {"sunglasses", &d.Sunglasses}, {"using_phone", &d.Phone},
 	} {
 		*to.value = math.NaN()
-		if x := p.take(to.name+"_prob_"+side, 1); x != nil {
+		if x := p.take(to.name + "_prob_" + side); x != nil {
 			*to.value = p.sigmoid(x[0])
 		}
 	}
 	return d
 }
 
-// seat reads a seat of models whose output has no named parts (dmonitoring.cc, and dmonitoringmodeld.py to 2025). std and
-// probability are of what the network says.
-func seat(x []float64, std, probability func(float64) float64) *Driver {
-	deviations := make([]float64, faceLength)
-	for i := range deviations {
-		deviations[i] = std(x[faceLength+i])
+// seat reads a seat of models whose output has no named parts (dmonitoring.cc, and dmonitoringmodeld.py to 2025).
+func seat(x []float64, layout *generation.Seat) *Driver {
+	std, probability := math.Exp, sigmoid
+	if layout.Softplus {
+		std = softplus
 	}
-	d := newDriver(x, deviations)
+	if layout.Probabilities {
+		probability = func(x float64) float64 { return x }
+	}
+	deviations := make([]float64, generation.FaceLen)
+	for i := range deviations {
+		deviations[i] = std(x[generation.FaceLen+i])
+	}
+	d, at := newDriver(x, deviations), layout.Offsets
 	for _, to := range []struct {
 		value *float64
 		from  int
 	}{
-		{&d.Face, 12}, {&d.LeftEye, 21}, {&d.RightEye, 30}, {&d.LeftBlink, 31}, {&d.RightBlink, 32}, {&d.Sunglasses, 33}, {&d.Occluded, 34},
+		{&d.Face, at.Face}, {&d.LeftEye, at.LeftEye}, {&d.RightEye, at.RightEye}, {&d.LeftBlink, at.LeftBlink},
+		{&d.RightBlink, at.RightBlink}, {&d.Sunglasses, at.Sunglasses}, {&d.Occluded, at.Occluded},
 	} {
-		*to.value = probability(x[to.from])
+		if to.from > 0 {
+			*to.value = probability(x[to.from])
+		}
 	}
-	if len(x) >= seatLength {
-		for _, v := range x[35:39] {
-			d.Ready = append(d.Ready, probability(v))
-		}
-		for _, v := range x[39:41] {
-			d.NotReady = append(d.NotReady, probability(v))
-		}
+	for _, v := range x[at.Ready[0]:at.Ready[1]] {
+		d.Ready = append(d.Ready, probability(v))
+	}
+	for _, v := range x[at.NotReady[0]:at.NotReady[1]] {
+		d.NotReady = append(d.NotReady, probability(v))
 	}
 	return d
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -18,8 +19,7 @@ type vector struct {
 // parser reads the named parts of a model's vectors as openpilot's parse_model_outputs does.
 type parser struct {
 	parts map[string][]float64
-	// older models have no exponents clipped, and a desire_state that is a probability already (openpilot to 0.9.x).
-	older bool
+	row   *generation.Row
 	err   error // the first part that was not as it should be
 }
 
@@ -27,7 +27,7 @@ type parser struct {
 const maxExponent = 11
 
 // PlanColumns are those of a plan: position, velocity, acceleration, orientation and its rate, 3 each.
-const PlanColumns = 15
+const PlanColumns = generation.PlanColumns
 
 // First columns of a plan's parts, of which each has three: x, y, z, or roll, pitch, yaw.
 const (
@@ -37,29 +37,15 @@ const (
 	PlanOrientationRate = 12
 )
 
-// Lengths of the parts.
-const (
-	planLength    = 2 * Points * PlanColumns
-	planChoices   = 5
-	leadOffsets   = 3
-	leadColumns   = 4                                          // x, y, v, a
-	leadLength    = 2 * leadOffsets * LeadPoints * leadColumns // of one hypothesis for each offset
-	leadChoices   = 2                                          // for all offsets,
-	leadChoice    = 2*LeadPoints*leadColumns + leadOffsets     // each with a weight for every offset
-	metaLength    = 1 + 5*6 + 6*4
-	oldMetaLength = 1 + 5*7 + 6*2
-	laneLines     = 4
-	roadEdges     = 2
-	lineLength    = 2 * Points * 2
-)
+const desires = generation.Desires
 
 // newParser finds the parts of the vectors, vision's before the policy's. Of a name that both have the policy's part counts, as in
 // openpilot, but hidden_state is vision's. Padding is left out.
-func newParser(vectors []vector, older bool) (*parser, error) {
-	p := &parser{parts: map[string][]float64{}, older: older}
+func newParser(vectors []vector, row *generation.Row) (*parser, error) {
+	p := &parser{parts: map[string][]float64{}, row: row}
 	for _, v := range vectors {
 		for _, s := range v.slices {
-			if s.Name == "pad" || s.Name == "hidden_state" && p.parts[s.Name] != nil {
+			if s.Name == generation.Padding || s.Name == generation.HiddenState && p.parts[s.Name] != nil {
 				continue
 			}
 			if s.Start < 0 || s.Stop <= s.Start || s.Stop > len(v.values) {
@@ -72,9 +58,13 @@ func newParser(vectors []vector, older bool) (*parser, error) {
 	return p, nil
 }
 
-// take returns the part of a name, nil if there is none, or if it does not have one of the lengths, which p.err then says.
-func (p *parser) take(name string, lengths ...int) []float64 {
+// take returns the part of a name, nil if there is none, or if it has no form that a generation has, which p.err then says.
+func (p *parser) take(name string) []float64 {
 	x := p.parts[name]
+	var lengths []int
+	for _, form := range generation.Forms(p.row.Kind, name) {
+		lengths = append(lengths, form.Len())
+	}
 	if x == nil || slices.Contains(lengths, len(x)) {
 		return x
 	}
@@ -86,20 +76,20 @@ func (p *parser) take(name string, lengths ...int) []float64 {
 }
 
 // parseOutputs reads what the vectors of a driving model say. It fills all that needs neither the frame nor earlier frames. NaN
-// stays NaN. older is as in parser.
-func parseOutputs(vectors []vector, older bool) (*Outputs, error) {
-	p, err := newParser(vectors, older)
+// stays NaN.
+func parseOutputs(vectors []vector, row *generation.Row) (*Outputs, error) {
+	p, err := newParser(vectors, row)
 	if err != nil {
 		return nil, err
 	}
 	out := &Outputs{
-		LaneLines: p.lines("lane_lines", laneLines), RoadEdges: p.lines("road_edges", roadEdges), Leads: p.leads(), Meta: p.meta(),
-		Pose: p.pose("pose"), RoadTransform: p.pose("road_transform"), HiddenState: slices.Clone(p.parts["hidden_state"]),
+		LaneLines: p.lines("lane_lines", generation.LaneLines), RoadEdges: p.lines("road_edges", generation.RoadEdges), Leads: p.leads(), Meta: p.meta(),
+		Pose: p.pose("pose"), RoadTransform: p.pose("road_transform"), HiddenState: slices.Clone(p.parts[generation.HiddenState]),
 	}
-	if x := p.take("plan", planLength, planChoices*(planLength+1)); x != nil {
+	if x := p.take(generation.Plan); x != nil {
 		out.Plan = p.plan(x)
 	}
-	if x := p.take("lane_lines_prob", 2*laneLines); x != nil {
+	if x := p.take("lane_lines_prob"); x != nil {
 		for i := range out.LaneLines {
 			out.LaneLines[i].Probability = p.sigmoid(x[2*i+1]) // openpilot publishes the odd ones
 		}
@@ -107,38 +97,38 @@ func parseOutputs(vectors []vector, older bool) (*Outputs, error) {
 	for i := range out.RoadEdges {
 		out.RoadEdges[i].Probability = 1
 	}
-	if x := p.take("lead_prob", leadOffsets); x != nil {
+	if x := p.take("lead_prob"); x != nil {
 		for i := range out.Leads {
 			out.Leads[i].Probability = p.sigmoid(x[i])
 		}
 	}
-	if x := p.take("wide_from_device_euler", 6); x != nil {
+	if x := p.take("wide_from_device_euler"); x != nil {
 		out.WideFromDevice = &Euler{[3]float64(x), [3]float64(p.exps(x[3:]))}
 	}
-	if x := p.take("desire_state", desires); x != nil {
+	if x := p.take("desire_state"); x != nil {
 		out.DesireState = slices.Clone(x)
-		if !older {
+		if !row.Probabilities {
 			out.DesireState = softmax(x)
 		}
 	}
-	if x := p.take("desire_pred", 4*desires); x != nil {
+	if x := p.take("desire_pred"); x != nil {
 		for row := range slices.Chunk(x, desires) {
 			out.DesirePrediction = append(out.DesirePrediction, softmax(row))
 		}
 	}
-	if x := p.take("desired_curvature", 2); x != nil {
+	if x := p.take(generation.Curvature); x != nil {
 		out.DesiredCurvature = &Number{x[0], p.exp(x[1])}
 	}
-	if x := p.parts["action"]; len(x) >= 2 {
+	if x := p.parts[generation.Action]; len(x) >= 2 {
 		out.Action = slices.Clone(x)
 	} else {
-		p.take("action", 2)
+		p.take(generation.Action)
 	}
 	return out, p.err
 }
 
 func (p *parser) exp(x float64) float64 {
-	if p.older {
+	if p.row.Unclipped {
 		return math.Exp(x)
 	}
 	return math.Exp(min(x, maxExponent))
@@ -167,18 +157,26 @@ func softmax(x []float64) []float64 {
 	return y
 }
 
-// plan reads one hypothesis, or five of them with a weight each. They are sorted by falling weight; of equal weights the first
+// formOf is the form of a part that take returned.
+func formOf(name string, x []float64) generation.Slice {
+	forms := generation.Forms(generation.Driving, name)
+	return forms[slices.IndexFunc(forms, func(s generation.Slice) bool { return s.Len() == len(x) })]
+}
+
+// plan reads one hypothesis, or several with a weight each. They are sorted by falling weight; of equal weights the first
 // comes first, which openpilot leaves open.
 func (p *parser) plan(x []float64) *Plan {
-	if len(x) == planLength {
+	form := formOf(generation.Plan, x)
+	if form.Hypotheses == 0 {
 		plan := p.hypothesis(x)
 		plan.Probability = 1
 		return &plan
 	}
-	all, weights := make([]Plan, planChoices), make([]float64, planChoices)
+	all, weights := make([]Plan, form.Hypotheses), make([]float64, form.Hypotheses)
 	for i := range all {
-		part := x[i*(planLength+1) : (i+1)*(planLength+1)]
-		all[i], weights[i] = p.hypothesis(part[:planLength]), part[planLength]
+		part := x[i*len(x)/form.Hypotheses : (i+1)*len(x)/form.Hypotheses]
+		last := len(part) - form.Weights
+		all[i], weights[i] = p.hypothesis(part[:last]), part[last]
 	}
 	for i, w := range softmax(weights) {
 		all[i].Probability = w
@@ -215,7 +213,7 @@ func (p *parser) hypothesis(x []float64) (plan Plan) {
 
 // lines reads lane lines or road edges: y and z of all, then logarithms of their deviations.
 func (p *parser) lines(name string, n int) []Line {
-	x := p.take(name, n*lineLength)
+	x := p.take(name)
 	if x == nil {
 		return nil
 	}
@@ -232,75 +230,73 @@ func (p *parser) lines(name string, n int) []Line {
 	return all
 }
 
-// leads reads a lead for each offset, or two hypotheses with a weight for each offset: the heaviest is taken, of equal weights the
+// leads reads a lead for each offset, or hypotheses with a weight for each offset: the heaviest is taken, of equal weights the
 // first.
 func (p *parser) leads() []Lead {
-	x := p.take("lead", leadLength, leadChoices*leadChoice)
+	x := p.take("lead")
 	if x == nil {
 		return nil
 	}
-	const one = LeadPoints * leadColumns
-	all := make([]Lead, leadOffsets)
+	const one = LeadPoints * generation.LeadColumns
+	form, all := formOf("lead", x), make([]Lead, generation.LeadTimes)
 	for s := range all {
 		l := &all[s]
 		l.Offset, l.Probability = 2*float64(s), math.NaN()
 		var mean, std []float64
-		if len(x) == leadLength {
+		if form.Hypotheses == 0 {
 			l.HypothesisProbability = 1
-			mean, std = x[s*one:], x[(leadOffsets+s)*one:]
+			mean, std = x[s*one:], x[(generation.LeadTimes+s)*one:]
 		} else {
-			weights := softmax([]float64{x[2*one+s], x[leadChoice+2*one+s]})
-			if weights[1] > weights[0] {
-				l.Hypothesis = 1
+			weights, each := make([]float64, form.Hypotheses), len(x)/form.Hypotheses
+			for h := range weights {
+				weights[h] = x[h*each+2*one+s]
+			}
+			weights = softmax(weights)
+			for h, w := range weights {
+				if w > weights[l.Hypothesis] {
+					l.Hypothesis = h
+				}
 			}
 			l.HypothesisProbability = weights[l.Hypothesis]
-			mean = x[l.Hypothesis*leadChoice:]
+			mean = x[l.Hypothesis*each:]
 			std = mean[one:]
 		}
 		for i := range LeadPoints {
 			for c, to := range []*[LeadPoints]float64{&l.X, &l.Y, &l.V, &l.A} {
-				to[i] = mean[i*leadColumns+c]
+				to[i] = mean[i*generation.LeadColumns+c]
 			}
 			for c, to := range []*[LeadPoints]float64{&l.XStd, &l.YStd, &l.VStd, &l.AStd} {
-				to[i] = p.exp(std[i*leadColumns+c])
+				to[i] = p.exp(std[i*generation.LeadColumns+c])
 			}
 		}
 	}
 	return all
 }
 
-// meta reads 55 values, or the 48 of models before the brake pedal was predicted.
+// meta reads probabilities of events, pedals and blinkers.
 func (p *parser) meta() *Meta {
-	x := p.take("meta", metaLength, oldMetaLength)
+	x := p.take("meta")
 	if x == nil {
 		return nil
 	}
-	// every returns n probabilities, the first at from, then one every step numbers.
-	every := func(from, apart, n int) []float64 {
-		y := make([]float64, n)
-		for i := range y {
-			y[i] = p.sigmoid(x[from+i*apart])
+	series := func(s generation.Series) (y []float64) {
+		for i := range s.Len {
+			y = append(y, p.sigmoid(x[s.From+i*s.Apart]))
 		}
 		return y
 	}
-	apart := 6
-	if len(x) == oldMetaLength {
-		apart = 7
-	}
+	layout := generation.MetaOf(len(x))
 	m := &Meta{Engaged: p.sigmoid(x[0])}
 	for i, to := range []*[5]float64{&m.GasDisengage, &m.BrakeDisengage, &m.SteerDisengage, &m.Brake3, &m.Brake4, &m.Brake5} {
-		*to = [5]float64(every(1+i, apart, 5))
+		*to = [5]float64(series(generation.Series{From: 1 + i, Apart: layout.Apart, Len: 5}))
 	}
-	if len(x) == oldMetaLength {
-		m.GasPress, m.LeftBlinker, m.RightBlinker = every(7, 7, 5), every(36, 2, 6), every(37, 2, 6)
-		return m
-	}
-	m.GasPress, m.BrakePress, m.LeftBlinker, m.RightBlinker = every(31, 4, 6), every(32, 4, 6), every(33, 4, 6), every(34, 4, 6)
+	m.GasPress, m.BrakePress = series(layout.GasPress), series(layout.BrakePress)
+	m.LeftBlinker, m.RightBlinker = series(layout.Left), series(layout.Right)
 	return m
 }
 
 func (p *parser) pose(name string) *Pose {
-	x := p.take(name, 12)
+	x := p.take(name)
 	if x == nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -154,7 +155,7 @@ func TestOutputsAreTheTwins(t *testing.T) {
 			for name, part := range parts {
 				in[fmt.Sprintf("%d.%s", i, name)] = part
 			}
-			out, err := parseOutputs([]vector{pack(parts)}, command == "parse-older")
+			out, err := parseOutputs([]vector{pack(parts)}, generation.Named(map[string]string{"parse": "plan", "parse-older": "old"}[command]))
 			require.NoError(t, err)
 			for name, values := range flat(out) {
 				got[fmt.Sprintf("%d.%s", i, name)] = values
@@ -167,7 +168,7 @@ func TestOutputsAreTheTwins(t *testing.T) {
 func TestLaterVectorsCountButHiddenStateIsVisions(t *testing.T) {
 	vision := pack(arrays{"desire_state": make([]float64, 8), "hidden_state": {1, 2}, "pad": {0}})
 	policy := pack(arrays{"desire_state": {9, 0, 0, 0, 0, 0, 0, 0}, "hidden_state": {3}, "pad": {1, 2}})
-	out, err := parseOutputs([]vector{vision, policy}, false)
+	out, err := parseOutputs([]vector{vision, policy}, generation.Named("plan"))
 	require.NoError(t, err)
 	require.Equal(t, []float64{1, 2}, out.HiddenState)
 	require.Greater(t, out.DesireState[0], .9)
@@ -175,7 +176,7 @@ func TestLaterVectorsCountButHiddenStateIsVisions(t *testing.T) {
 }
 
 func TestFigures(t *testing.T) {
-	p, older := parser{}, parser{older: true}
+	p, older := parser{row: generation.Named("plan")}, parser{row: generation.Named("old")}
 	require.InDeltaSlice(t, []float64{.090031, .244728, .665241}, softmax([]float64{1, 2, 3}), 5e-7)
 	require.InDelta(t, 59874.1417, p.exp(12), 5e-5)
 	require.InEpsilon(t, math.Exp(12), older.exp(12), 1e-15)
@@ -201,17 +202,17 @@ func TestFigures(t *testing.T) {
 
 func TestOutputOfAnotherLengthIsNamed(t *testing.T) {
 	want := map[string]string{
-		"plan": "990 or 4955", "lane_lines": "528", "lane_lines_prob": "8", "road_edges": "264", "lead": "144 or 102", "lead_prob": "3",
-		"meta": "55 or 48", "pose": "12", "road_transform": "12", "wide_from_device_euler": "6", "desire_state": "8", "desire_pred": "32",
+		"plan": "990 or 4955", "lane_lines": "528", "lane_lines_prob": "8", "road_edges": "264", "lead": "102 or 144", "lead_prob": "3",
+		"meta": "48 or 55", "pose": "12", "road_transform": "12", "wide_from_device_euler": "6", "desire_state": "8", "desire_pred": "32",
 		"desired_curvature": "2", "action": "2",
 	}
 	for name := range lengths {
 		if name == "hidden_state" { // tests have small ones
 			continue
 		}
-		_, err := parseOutputs([]vector{pack(arrays{name: {1}})}, false)
+		_, err := parseOutputs([]vector{pack(arrays{name: {1}})}, generation.Named("plan"))
 		require.EqualError(t, err, fmt.Sprintf("output slice %q has 1 values: a model of openpilot's has %s there", name, want[name]))
 	}
-	_, err := parseOutputs([]vector{{make([]float64, 4), []runtime.Slice{{Name: "pose", Start: 1, Stop: 13}}}}, false)
+	_, err := parseOutputs([]vector{{make([]float64, 4), []runtime.Slice{{Name: "pose", Start: 1, Stop: 13}}}}, generation.Named("plan"))
 	require.EqualError(t, err, `output slice "pose" is 1 to 13 of a vector of 4 values: the model's output_slices do not fit its output`)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 )
 
 // Picture is a camera's picture as NV12: Height rows of luma with a pitch of Stride bytes, then from UV on
@@ -58,7 +60,6 @@ const (
 	DesireLaneChangeRight
 	DesireKeepLeft
 	DesireKeepRight
-	desires = 8 // the last is not used
 )
 
 // Calibration is how the device is mounted in the car.
@@ -78,7 +79,7 @@ type Intrinsics struct {
 }
 
 // Points of a path or line.
-const Points = 33
+const Points = generation.Points
 
 // TIndex are the times of a path's points, in seconds from now (T_IDXS).
 func TIndex() [Points]float64 { return squares(10) }
@@ -148,7 +149,7 @@ type Line struct {
 }
 
 // LeadPoints are the times of a Lead: 0, 2 … 10 s from now.
-const LeadPoints = 6
+const LeadPoints = generation.LeadPoints
 
 // Lead is the leading car.
 type Lead struct {

@@ -26,12 +26,12 @@ import (
 	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/internal/tune"
 	"github.com/spark-compile/spark-compile/passes"
-	"github.com/spark-compile/spark-compile/runtime"
 )
 
 // flags is the command line.
@@ -291,7 +291,7 @@ func (f *flags) loop() (*openpilot.Options, error) {
 	if n, err := fmt.Sscanf(f.Camera, "%dx%d", &w, &h); n != 2 || err != nil || fmt.Sprintf("%dx%d", w, h) != f.Camera {
 		return nil, fmt.Errorf("--camera %s: want WIDTHxHEIGHT, such as 1928x1208", f.Camera)
 	}
-	o.Largest = runtime.VisionIPC(w, h)
+	o.Largest = generation.VisionIPC(w, h)
 	if err := o.Largest.Validate(); err != nil {
 		return nil, fmt.Errorf("--camera %s: %w", f.Camera, err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/viewer"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -134,7 +135,7 @@ func (r *replayed) close() error {
 // load opens the loop.
 func (r *replayed) load(ctx context.Context, d hal.Device, target string) (err error) {
 	opt := modeld.Options{Target: target}
-	if l := r.program.Loop; l != nil && l.Kind == runtime.Monitoring {
+	if l := r.program.Loop; l != nil && l.Kind == generation.Monitoring {
 		r.monitor, err = modeld.NewMonitoring(ctx, r.program, d, opt)
 		return err
 	}

@@ -37,10 +37,10 @@ func command(args ...string) (code int, stdout, stderr string) {
 }
 
 // small cameras, and the layout of their pictures.
-func smallCameras() (road, wide openpilot.Camera, layout runtime.NV12) {
+func smallCameras() (road, wide openpilot.Camera, layout runtime.FrameLayout) {
 	road, wide = openpilot.Cameras(16)
 	p := road.Draw(0)
-	return road, wide, runtime.NV12{Width: p.Width, Height: p.Height, Stride: p.Stride, UV: p.UV}
+	return road, wide, runtime.FrameLayout{Width: p.Width, Height: p.Height, Stride: p.Stride, UV: p.UV}
 }
 
 // TestAReplayIsTheLoopsOutputs: over frames of which some are missing, what --output-dir has of each frame is what a loop of the test's own says; the

@@ -36,7 +36,7 @@ var update = flag.Bool("update", false, "take the picture of the page that docs/
 const picture = "../../../docs/spark-run-view.png"
 
 // compiled writes a small vision model and its policy, whose outputs look like a drive, as a package of a precision.
-func compiled(t *testing.T, precision string, largest runtime.NV12) string {
+func compiled(t *testing.T, precision string, largest runtime.FrameLayout) string {
 	t.Helper()
 	var files []*onnx.Model
 	for _, name := range []string{"vision", "policy"} {
@@ -212,7 +212,7 @@ func TestThePageDrawsWhatTheModelsSay(t *testing.T) {
 	first := road.Draw(0)
 	f := flags{Device: "emu", Runs: 1, replayFlags: replayFlags{Replay: dir, View: "127.0.0.1:0", RPY: []float64{0, .02, -.01}, VEgo: 20}}
 	for i, to := range []*string{&f.Model, &f.Other} {
-		*to = compiled(t, precisions[i], runtime.NV12{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV})
+		*to = compiled(t, precisions[i], runtime.FrameLayout{Width: first.Width, Height: first.Height, Stride: first.Stride, UV: first.UV})
 	}
 	in := modeld.Inputs{VEgo: 20, Calibration: &modeld.Calibration{RPY: [3]float64{0, .02, -.01}, Road: modeld.Intrinsics(road), WideCamera: modeld.Intrinsics(wide)}}
 	want := []*modeld.Outputs{drove(t, f.Model, frames, in), drove(t, f.Other, frames, in)}
