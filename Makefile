@@ -5,7 +5,9 @@ PYTHON  ?= python3
 VENV    := .venv
 CACHE   := .cache
 # Go packages under testdata are not part of ./... and are named.
-GEN     := ./testdata/gen/... ./testdata/judge/...
+GEN     := ./testdata/gen/...
+# Experiments, of which no command links anything: a module of their own.
+EXPERIMENTS := testdata/experiments
 # Packages whose tests take longest are named first, so that none of them runs alone at the end.
 SLOW    := ./internal/compile ./dora ./codegen/contraction ./docs/guide ./dora/train ./internal/calibrate
 PKGS    := ./... $(GEN)
@@ -93,11 +95,13 @@ FULL    ?=
 TESTFLAGS ?=
 test: tools nodecases
 	$(TESTENV) SPARK_FULL=$(FULL) $(GO) test $(TESTFLAGS) -timeout 40m $(SLOW) $(PKGS)
+	$(TESTENV) SPARK_FULL=$(FULL) $(GO) test -C $(EXPERIMENTS) $(TESTFLAGS) -timeout 40m ./...
 	@$(MAKE) -s check-tools
 
 # The whole matrix at full size.
 test-full: tools nodecases
 	$(TESTENV) SPARK_FULL=1 $(GO) test -timeout 120m $(SLOW) $(PKGS)
+	$(TESTENV) SPARK_FULL=1 $(GO) test -C $(EXPERIMENTS) -timeout 120m ./...
 	@$(MAKE) -s check-tools FULL=1
 
 # Every fuzz target, one after the other, for so long each; make test runs their seeds.
@@ -136,14 +140,18 @@ house:
 vet:
 	test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$'))"
 	$(GO) vet $(PKGS)
+	$(GO) vet -C $(EXPERIMENTS) ./...
 
 lint: vet
 	GOBIN="$(CURDIR)/$(CACHE)/bin" $(GO) install honnef.co/go/tools/cmd/staticcheck@v0.7.0
 	$(CACHE)/bin/staticcheck $(PKGS)
+	cd $(EXPERIMENTS) && "$(CURDIR)/$(CACHE)/bin/staticcheck" ./...
 
 cross:
 	CGO_ENABLED=0 GOARCH=amd64 $(GO) build -o /dev/null ./cmd/...
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -o /dev/null ./cmd/...
+	CGO_ENABLED=0 GOARCH=amd64 $(GO) build -C $(EXPERIMENTS) -o /dev/null ./...
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -C $(EXPERIMENTS) -o /dev/null ./...
 
 # What runs on a machine with a GPU and without Go (docs/gpu.md): tests, commands, models, packages for GPU_TARGET, a script.
 # GPU_MODELS holds dmonitoring_model.onnx and golden/dmonitoring_model_*.npz; other models, or all without it, are the
@@ -192,31 +200,32 @@ measure-accuracy: tools
 	@log=$$($(TESTENV) $(GO) test ./internal/compile -count=1 -v -run 'FullModelsAgainst|QuantisedFiles') || { echo "$$log"; exit 1; }; \
 	echo "$$log" | grep -e SKIP -e 'test.go:[0-9]*: .*,[^ ]' | sed 's/^ *[a-z_]*test.go:[0-9]*: //; s/^\(model\|file\),/\n&/'
 
-# How good low precision of the trained network is on inputs that chose nothing (testdata/judge/judge.py). Run it when all is
+# How good low precision of the trained network is on inputs that chose nothing (testdata/experiments/judge.py). Run it when all is
 # chosen, and change nothing by what it prints.
 MODELS ?= ../shared/models
 JUDGE  := $(CACHE)/judge
 .PHONY: judge-precision
 judge-precision: build
 	@test -x $(JUDGE)/bin/python || $(PYTHON) -m venv $(JUDGE)
-	@$(JUDGE)/bin/pip install -q --disable-pip-version-check -r testdata/judge/requirements.txt
-	@PYTHONDONTWRITEBYTECODE=1 $(JUDGE)/bin/python testdata/judge/judge.py bin $(MODELS)
+	@$(JUDGE)/bin/pip install -q --disable-pip-version-check -r $(EXPERIMENTS)/requirements.txt
+	@PYTHONDONTWRITEBYTECODE=1 $(JUDGE)/bin/python $(EXPERIMENTS)/judge.py bin $(MODELS)
 
 # Whether the accuracy budget holds on inputs that the compiler has not seen: 30 combinations of network, precision, calibration
 # inputs and budget. As above: where its result has changed something, SEED names another draw of inputs for the verdict.
 SEED ?= 1
 .PHONY: judge-budget
 judge-budget:
-	@$(GO) run ./testdata/judge/budget -models $(MODELS) -seed $(SEED)
+	@$(GO) build -C $(EXPERIMENTS) -o "$(CURDIR)/bin/budget" ./budget
+	@bin/budget -models $(MODELS) -seed $(SEED)
 
 # How much of the trained network adapters bring back after damage, on inputs that training never saw. PEFT is a Python with the
-# packages that testdata/judge/recover/reference.py names: then PyTorch and PEFT train the same adapters. An hour on two cores;
+# packages that testdata/experiments/recover/reference.py names: then PyTorch and PEFT train the same adapters. An hour on two cores;
 # ROWS keeps what has been made, so that a run of the same commit goes on where it was interrupted.
 PEFT ?=
 ROWS ?= $(CACHE)/adapters-$(shell git describe --always --dirty --exclude '*').json
 .PHONY: measure-adapters
 measure-adapters:
-	@mkdir -p $(CACHE) && $(GO) build -o bin/recover ./testdata/judge/recover
+	@mkdir -p $(CACHE) && $(GO) build -C $(EXPERIMENTS) -o "$(CURDIR)/bin/recover" ./recover
 	@bin/recover -models $(MODELS) -results $(ROWS) -peft "$(PEFT)" -damage mendable
 	@bin/recover -models $(MODELS) -results $(ROWS) -damage mendable -kinds dora -by norms,outputs
 	@bin/recover -models $(MODELS) -results $(ROWS) -peft "$(PEFT)" $(SHORT) -damage int8,nvfp4,noise
@@ -225,7 +234,7 @@ measure-adapters:
 # The same beside narrow bases: what the step's program computes, and the merged file. Half an hour on two cores.
 .PHONY: measure-bases
 measure-bases:
-	@mkdir -p $(CACHE) && $(GO) build -o bin/recover ./testdata/judge/recover
+	@mkdir -p $(CACHE) && $(GO) build -C $(EXPERIMENTS) -o "$(CURDIR)/bin/recover" ./recover
 	@bin/recover -models $(MODELS) -results $(ROWS) -damage mendable -kinds dora,lora -precision bf16 -base wide,fp8,nvfp4
 	@bin/recover -models $(MODELS) -results $(ROWS) $(SHORT) -damage int8 -kinds dora,lora -precision bf16 -base wide,fp8,nvfp4
 SHORT := -largest 131072 -rank 16 -steps 80 -last 40
@@ -233,7 +242,8 @@ SHORT := -largest 131072 -rank 16 -steps 80 -last 40
 # CPU time, time and memory of compiling the shared models in low precisions, with the load of the machine. Wants an idle one.
 .PHONY: measure-compile
 measure-compile: build
-	@$(GO) run ./bench/compiletimes -models $(MODELS) bin/spark-compile
+	@$(GO) build -C $(EXPERIMENTS) -o "$(CURDIR)/bin/compiletimes" ./compiletimes
+	@bin/compiletimes -models $(MODELS) bin/spark-compile
 
 # Archives of the last commit for both architectures, checksums and SBOMs (docs/guide/install.md).
 .PHONY: release

@@ -24,8 +24,8 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/recovery"
 	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
+	recoverable "github.com/spark-compile/spark-compile/testdata/gen/damage"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -88,9 +88,9 @@ func lessonsOf(t *testing.T, count int) Options {
 	require.NoError(t, err)
 	m, err := dora.Open(file, onnx.ImportOptions{})
 	require.NoError(t, err)
-	chosen, err := recovery.Undone(m, 1, 1)
+	chosen, err := recoverable.Undone(m, 1, 1)
 	require.NoError(t, err)
-	damaged, err := m.WithRows(recovery.Mendable.Rows(m, chosen, 0.2, 1))
+	damaged, err := m.WithRows(recoverable.Mendable.Rows(m, chosen, 0.2, 1))
 	require.NoError(t, err)
 	require.NoError(t, damaged.Save(path("car.onnx")))
 	d, err := emu.Open(emu.Options{})

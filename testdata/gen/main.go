@@ -34,9 +34,9 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
-	"github.com/spark-compile/spark-compile/internal/recovery"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/clone"
+	"github.com/spark-compile/spark-compile/testdata/gen/damage"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 	"github.com/spark-compile/spark-compile/testdata/gen/keeper"
 )
@@ -182,11 +182,11 @@ func writeDamaged(path string, strength float64) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := recovery.Undone(m, 1, 1)
+	chosen, err := damage.Undone(m, 1, 1)
 	if err != nil {
 		return err
 	}
-	damaged, err := m.WithRows(recovery.Mendable.Rows(m, chosen, strength, 1))
+	damaged, err := m.WithRows(damage.Mendable.Rows(m, chosen, strength, 1))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
-	"github.com/spark-compile/spark-compile/internal/recovery"
+	"github.com/spark-compile/spark-compile/testdata/experiments/recovery"
 )
 
 // peftRow has PyTorch and PEFT train the adapter from the same numbers. Layers of kind magnitude are left out: PEFT has none.
@@ -61,7 +61,7 @@ func (t *table) peftRow(ctx context.Context, r *recovery.Row, a *dora.Adapter) e
 			return err
 		}
 	}
-	cmd := exec.CommandContext(ctx, t.peft, "testdata/judge/recover/reference.py", dir)
+	cmd := exec.CommandContext(ctx, t.peft, "testdata/experiments/recover/reference.py", dir)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command budget judges the accuracy budget: it compiles 30 combinations of network, precision, number of calibration inputs
 // and budget, and measures each program on inputs that the compiler has not seen.
 //
-//	go run ./testdata/judge/budget [-models DIR] [-seed N] [-only TEXT]
+//	budget [-models DIR] [-seed N] [-only TEXT]
 //
 // prints a row for each combination and the worst at the end. It exits with 1 if a program in a low precision is further below the
 // budget than allowed. Nothing may be chosen by what it prints: where it changed something, the verdict is that of another seed.

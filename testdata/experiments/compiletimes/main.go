@@ -4,7 +4,7 @@
 // the whole process, one compile after another, with the load of the machine before and after; and what the budget leaves of
 // the precision: layers in 16 bits, the least cosine and the predicted time. `make measure-compile` runs it.
 //
-//	go run ./bench/compiletimes [-only TEXT] [-models DIR] COMPILER
+//	compiletimes [-only TEXT] [-models DIR] COMPILER
 //
 // DIR holds MODEL.onnx and calibration/MODEL/*.npz.
 package main

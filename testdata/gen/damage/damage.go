@@ -1,36 +1,29 @@
-// Package recovery damages the weights of a model on purpose and brings it back with an adapter, by distillation from the
-// original: what tests and measurements of training share.
-package recovery
+// Package damage changes weights of a model on purpose, for tests, demos and measurements of training.
+package damage
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/spark-compile/spark-compile/dora"
-	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/minifloat"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Damage is a way to change weights.
-type Damage string
+// Kind is a way to change weights.
+type Kind string
 
-// Damages. An adapter of rank 2 undoes the first wholly, none of the others.
+// Kinds. An adapter of rank 2 undoes the first wholly, none of the others.
 const (
-	Mendable Damage = "mendable" // row norms scaled at random and a change of rank 2, in a third of the layers
-	Noise    Damage = "noise"    // on all weights, relative to the root mean square of the row
-	Int8     Damage = "int8"     // rounding with one scale a weight
-	NVFP4    Damage = "nvfp4"    // rounding of all but depthwise weights, those of few channels too
+	Mendable Kind = "mendable" // row norms scaled at random and a change of rank 2, in a third of the layers
+	Noise    Kind = "noise"    // on all weights, relative to the root mean square of the row
+	Int8     Kind = "int8"     // rounding with one scale a weight
+	NVFP4    Kind = "nvfp4"    // rounding of all but depthwise weights, those of few channels too
 )
 
-// Damages are all of them.
-var Damages = []Damage{Mendable, Noise, Int8, NVFP4}
-
-// rounds reports whether the damage has a strength of its own.
-func (d Damage) rounds() bool { return d == Int8 || d == NVFP4 }
+// Rounds reports whether the damage has a strength of its own.
+func (d Kind) Rounds() bool { return d == Int8 || d == NVFP4 }
 
 // Rank of the change that an adapter can undo.
 const Rank = 2
@@ -62,7 +55,7 @@ func Undone(m *dora.Model, share float64, seed uint64) ([]*dora.Weight, error) {
 
 // Rows are the damaged weights by the name of the initializer. Strength is relative; roundings have none. Chosen are those
 // that Mendable changes.
-func (d Damage) Rows(m *dora.Model, chosen []*dora.Weight, strength float64, seed uint64) map[string][]float64 {
+func (d Kind) Rows(m *dora.Model, chosen []*dora.Weight, strength float64, seed uint64) map[string][]float64 {
 	out := map[string][]float64{}
 	rng := rand.New(rand.NewPCG(seed, 2))
 	weights := m.Weights
@@ -179,49 +172,4 @@ func greatest(x []float64) float64 {
 		most = max(most, math.Abs(v))
 	}
 	return most
-}
-
-// Apply damages a model so that its outputs on the inputs are off by a mean relative L2, or by what a rounding does. It also
-// says how strong the damage is.
-func (d Damage) Apply(ctx context.Context, m *dora.Model, b *Bench, chosen []*dora.Weight, relative float64, seed uint64) (*dora.Model, float64, error) {
-	at := func(strength float64) (*dora.Model, float64, error) {
-		file, err := m.WithRows(d.Rows(m, chosen, strength, seed))
-		if err != nil {
-			return nil, 0, err
-		}
-		damaged, err := dora.Open(file, onnx.ImportOptions{})
-		if err != nil || d.rounds() {
-			return damaged, 0, err
-		}
-		q, err := b.Model(ctx, damaged)
-		return damaged, q.Relative, err
-	}
-	if d.rounds() {
-		damaged, _, err := at(0)
-		return damaged, 0, err
-	}
-	lo, hi := 0.0, 1.0
-	var best *dora.Model
-	for range 7 {
-		mid := float64(0.5 * (lo + hi))
-		damaged, off, err := at(mid)
-		if err != nil {
-			return nil, 0, err
-		}
-		if best = damaged; off < relative {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return best, float64(0.5 * (lo + hi)), nil
-}
-
-// Names are those of the layers.
-func Names(weights []*dora.Weight) (out []string) {
-	for _, w := range weights {
-		out = append(out, w.Module)
-	}
-	slices.Sort(out)
-	return out
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
+	"github.com/spark-compile/spark-compile/testdata/gen/damage"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
@@ -37,9 +38,9 @@ func small(t *testing.T) (*Network, *dora.Model, []*dora.Weight) {
 	n, err := New(ctx, file, Largest, 16, inputs[:16], inputs[16:], device(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Teacher.Close()) })
-	chosen, err := Undone(n.Original, 1, 1)
+	chosen, err := damage.Undone(n.Original, 1, 1)
 	require.NoError(t, err)
-	changed, err := n.Original.WithRows(Mendable.Rows(n.Original, chosen, 0.03, 1))
+	changed, err := n.Original.WithRows(damage.Mendable.Rows(n.Original, chosen, 0.03, 1))
 	require.NoError(t, err)
 	damaged, err := dora.Open(changed, onnx.ImportOptions{})
 	require.NoError(t, err)
@@ -58,7 +59,7 @@ func TestADamagedNetworkIsBroughtBack(t *testing.T) {
 	assert.Greater(t, before.Relative, 0.2)
 	assert.Less(t, before.Explained, 0.0)
 	train := func(steps int) (Quality, []byte) {
-		a, err := dora.Init(damaged, dora.InitOptions{Rank: Rank, Targets: Names(chosen)})
+		a, err := dora.Init(damaged, dora.InitOptions{Rank: damage.Rank, Targets: Names(chosen)})
 		require.NoError(t, err)
 		stages := []Stage{{Steps: steps, Rate: 2e-2, Forced: true, Inner: 10}}
 		q, err := n.Train(ctx, damaged, a, Arithmetic{}, stages, 1, func(line string) { t.Log(line) })
@@ -102,7 +103,7 @@ func TestTheTrainedNetworkIsBroughtBack(t *testing.T) {
 	if !fulltest.Runs(t.Name()) {
 		t.Skip("minutes long: make test-full")
 	}
-	const models = "../../../shared/models"
+	const models = "../../../../shared/models"
 	if _, err := os.Stat(models); err != nil {
 		t.Skip("the trained network is not there: ", err)
 	}
@@ -110,16 +111,16 @@ func TestTheTrainedNetworkIsBroughtBack(t *testing.T) {
 	n, err := Trained(ctx, models, Draws, Largest, false, device(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, n.Teacher.Close()) }()
-	chosen, err := Undone(n.Original, Share, 1)
+	chosen, err := damage.Undone(n.Original, Share, 1)
 	require.NoError(t, err)
-	damaged, _, err := Mendable.Apply(ctx, n.Original, n.Seen, chosen, Apart, 1)
+	damaged, _, err := Apply(ctx, damage.Mendable, n.Original, n.Seen, chosen, Apart, 1)
 	require.NoError(t, err)
 	before, err := n.Unseen.Model(ctx, damaged)
 	require.NoError(t, err)
 	assert.Less(t, before.Explained, 0.0)
 	by, err := n.Sensitivity(ctx, damaged, Arithmetic{}, ByLoss)
 	require.NoError(t, err)
-	a, err := dora.Init(damaged, dora.InitOptions{MaxSize: Share, Rank: Rank, Seed: 1, Sensitivity: by})
+	a, err := dora.Init(damaged, dora.InitOptions{MaxSize: Share, Rank: damage.Rank, Seed: 1, Sensitivity: by})
 	require.NoError(t, err)
 	after, err := n.Train(ctx, damaged, a, Arithmetic{}, Stages[:], 1, func(line string) { t.Log(line) })
 	require.NoError(t, err)

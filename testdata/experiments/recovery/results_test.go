@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/testdata/gen/damage"
 )
 
 // TestARunThatWasInterruptedGoesOn: rows of the file are not made again, others are, a row that failed leaves nothing, and what is
@@ -30,12 +32,12 @@ func TestARunThatWasInterruptedGoesOn(t *testing.T) {
 		return got
 	}
 	rows := []Row{
-		{Damage: Int8, Settings: "a"},
-		{Damage: Noise, Settings: "a"},
-		{Damage: Int8, Settings: "b"},
-		{Damage: Int8, Settings: "a", Adapter: "lora"},
-		{Damage: Int8, Settings: "a", Adapter: "lora", Trainer: "PEFT"},
-		{Damage: Int8, Settings: "a", Adapter: "lora", Chosen: ByLoss},
+		{Damage: damage.Int8, Settings: "a"},
+		{Damage: damage.Noise, Settings: "a"},
+		{Damage: damage.Int8, Settings: "b"},
+		{Damage: damage.Int8, Settings: "a", Adapter: "lora"},
+		{Damage: damage.Int8, Settings: "a", Adapter: "lora", Trainer: "PEFT"},
+		{Damage: damage.Int8, Settings: "a", Adapter: "lora", Chosen: ByLoss},
 	}
 	for range 2 {
 		for i, row := range rows {
@@ -51,7 +53,7 @@ func TestARunThatWasInterruptedGoesOn(t *testing.T) {
 	r, err := OpenResults(path)
 	require.NoError(t, err)
 	failed := errors.New("failed")
-	_, err = r.Row(Row{Damage: NVFP4}, func(*Row) error { return failed })
+	_, err = r.Row(Row{Damage: damage.NVFP4}, func(*Row) error { return failed })
 	require.ErrorIs(t, err, failed)
 	after, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -64,7 +66,7 @@ func TestARunThatWasInterruptedGoesOn(t *testing.T) {
 
 // TestRows_HaveTheColumnsOfTheirHeading reads what rows print as CSV files.
 func TestRows_HaveTheColumnsOfTheirHeading(t *testing.T) {
-	damaged, ours, theirs := Row{Damage: Int8, Strength: 0.5}, Row{Damage: Int8, Adapter: "dora", Chosen: ByLoss}, Row{Damage: Int8, Adapter: "dora", Trainer: "PEFT"}
+	damaged, ours, theirs := Row{Damage: damage.Int8, Strength: 0.5}, Row{Damage: damage.Int8, Adapter: "dora", Chosen: ByLoss}, Row{Damage: damage.Int8, Adapter: "dora", Trainer: "PEFT"}
 	for heading, show := range map[string]func(*Row, io.Writer){Heading: (*Row).Print, BaseHeading: (*Row).PrintBase} {
 		var out strings.Builder
 		out.WriteString(heading)

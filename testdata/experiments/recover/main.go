@@ -15,8 +15,9 @@ import (
 
 	"github.com/spark-compile/spark-compile/dora"
 	"github.com/spark-compile/spark-compile/hal/emu"
-	"github.com/spark-compile/spark-compile/internal/recovery"
 	"github.com/spark-compile/spark-compile/passes"
+	"github.com/spark-compile/spark-compile/testdata/experiments/recovery"
+	"github.com/spark-compile/spark-compile/testdata/gen/damage"
 )
 
 type options struct {
@@ -33,13 +34,13 @@ func main() {
 	flag.StringVar(&o.models, "models", "../shared/models", "directory of the shared models")
 	flag.StringVar(&o.damage, "damage", "mendable,noise,int8,nvfp4", "damages")
 	flag.StringVar(&o.kinds, "kinds", "dora,lora,magnitude", "kinds of adapters")
-	flag.StringVar(&o.peft, "peft", "", "Python with the packages of testdata/judge/recover/reference.py; none: without PEFT's rows")
+	flag.StringVar(&o.peft, "peft", "", "Python with the packages of testdata/experiments/recover/reference.py; none: without PEFT's rows")
 	flag.StringVar(&o.by, "by", recovery.ByLoss, "what chooses layers and ranks: norms, outputs or loss, or several of them")
 	flag.StringVar(&o.results, "results", "", "file to which rows are added; those that it has are not made again")
 	flag.StringVar(&o.steps, "precision", "", "precisions of steps; with it or -base a table by these is printed")
 	flag.StringVar(&o.bases, "base", "", "how steps store frozen weights: wide, or a name of dora.StepOptions.Base, with a colon behind it if fitted to inputs, or several of them")
 	flag.BoolVar(&o.told, "told", false, "rank 2 in the layers that mendable damages, instead of a choice")
-	flag.IntVar(&o.rank, "rank", recovery.Rank, "greatest rank of a layer")
+	flag.IntVar(&o.rank, "rank", damage.Rank, "greatest rank of a layer")
 	flag.Uint64Var(&o.seed, "seed", 1, "of damage, first factors and order of inputs")
 	flag.IntVar(&o.stages[0].Steps, "steps", o.stages[0].Steps, "steps of the forced stage")
 	flag.IntVar(&o.stages[1].Steps, "last", o.stages[1].Steps, "steps of the last stage")
@@ -86,7 +87,7 @@ func (o *options) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Teacher.Close()) }()
-	chosen, err := recovery.Undone(n.Original, recovery.Share, o.seed)
+	chosen, err := damage.Undone(n.Original, recovery.Share, o.seed)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (o *options) run(ctx context.Context) (err error) {
 		fmt.Print(recovery.BaseHeading)
 	}
 	for _, word := range strings.Split(o.damage, ",") {
-		t := &table{options: o, results: results, network: n, chosen: chosen, damage: recovery.Damage(word)}
+		t := &table{options: o, results: results, network: n, chosen: chosen, damage: damage.Kind(word)}
 		if err := t.make(ctx); err != nil {
 			return err
 		}
@@ -136,7 +137,7 @@ type table struct {
 	network *recovery.Network
 	chosen  []*dora.Weight // that mendable damages
 
-	damage   recovery.Damage
+	damage   damage.Kind
 	strength float64
 	damaged  *dora.Model
 }
@@ -258,7 +259,7 @@ func (t *table) judge(ctx context.Context, r *recovery.Row, a *dora.Adapter, in 
 func (t *table) apply(ctx context.Context) (err error) {
 	if t.damaged == nil {
 		n := t.network
-		t.damaged, t.strength, err = t.damage.Apply(ctx, n.Original, n.Seen, t.chosen, recovery.Apart, t.seed)
+		t.damaged, t.strength, err = recovery.Apply(ctx, t.damage, n.Original, n.Seen, t.chosen, recovery.Apart, t.seed)
 	}
 	return err
 }

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/spark-compile/spark-compile/testdata/gen/damage"
 )
 
 // Row is what one adapter reached.
 type Row struct {
-	Damage   Damage
+	Damage   damage.Kind
 	Adapter  string  // its kind; "": none, the damaged network
 	Chosen   string  // what its layers and ranks were chosen by
 	Trainer  string  // PEFT, or "": this compiler
