@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spark-compile/spark-compile/bench/scenario"
+	"github.com/spark-compile/spark-compile/internal/console"
 	"github.com/spark-compile/spark-compile/internal/cost"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/target"
@@ -17,7 +18,7 @@ type times struct {
 	Loops    int       `json:"loops"`
 	Device   string    `json:"device"`            // that it was measured on
 	Cold     float64   `json:"cold_us"`           // the first step
-	Warm     float64   `json:"warm_us,omitzero"`  // mean of the others
+	Warm     *float64  `json:"warm_us"`           // mean of the others; nil: there are none
 	Machine  string    `json:"predicted_device"`  // that the rest is predicted for, with what is known of its constants
 	ColdThen predicted `json:"predicted_cold_us"` // with weights in memory
 	WarmThen predicted `json:"predicted_warm_us"` // with weights where a run leaves them
@@ -28,7 +29,11 @@ type predicted = cost.Figure
 // timesOf are those of a run that has ended, predicted for the default target.
 func timesOf(ctx context.Context, device string, r *scenario.Result) (*times, error) {
 	us := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-	x := &times{Loops: r.Timing.Loops, Device: device, Cold: us(r.Timing.Cold), Warm: us(r.Timing.Warm)}
+	x := &times{Loops: r.Timing.Loops, Device: device, Cold: us(r.Timing.Cold)}
+	if r.Timing.Warm > 0 {
+		warm := us(r.Timing.Warm)
+		x.Warm = &warm
+	}
 	on := target.Default()
 	p, err := profile.Run(ctx, r.Program, &r.Program.Variants[0], "run", on)
 	if err != nil {
@@ -44,12 +49,12 @@ func (x *times) shown(w io.Writer, name string) error {
 		return nil
 	}
 	warm := ""
-	if x.Warm > 0 {
-		warm = fmt.Sprintf(", then %s", duration(x.Warm))
+	if x.Warm != nil {
+		warm = fmt.Sprintf(", then %s", duration(*x.Warm))
 	}
-	_, err := fmt.Fprintf(w, "a step of %d loops of %s: %s cold%s on %s; predicted on %s: %s cold, then %s\n",
-		x.Loops, name,
-		duration(x.Cold), warm, x.Device, x.Machine, span(x.ColdThen), span(x.WarmThen))
+	_, err := fmt.Fprintf(w, "a step of %s of %s, measured on %s: %s cold%s\na step of %s of %s, predicted for %s: %s cold, then %s\n",
+		console.Count(x.Loops, "loop"), name, x.Device, duration(x.Cold), warm,
+		console.Count(x.Loops, "loop"), name, x.Machine, span(x.ColdThen), span(x.WarmThen))
 	return err
 }
 
