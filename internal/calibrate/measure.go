@@ -40,16 +40,16 @@ func Definitions() map[string]string {
 
 // Quality measures how far a slice is from its reference over several inputs, by Definitions.
 type Quality struct {
-	Name      string  `json:"name"`
-	Set       string  `json:"set,omitempty"` // of inputs
-	Cosine    float64 `json:"cosine"`
-	Expected  float64 `json:"expected,omitempty"` // on other inputs; 0 where nothing was searched for
-	Pooled    bool    `json:"pooled,omitempty"`   // Cosine is of all inputs together
-	MaxAbs    float64 `json:"max_abs"`
-	RelL2     float64 `json:"rel_l2"`
-	Explained float64 `json:"variation_explained"` // 0 if there is one input
-	Elements  int     `json:"elements"`
-	Constant  bool    `json:"constant,omitempty"` // the reference does not vary over the inputs, so Explained means nothing
+	Name      string   `json:"name"`
+	Set       string   `json:"set,omitempty"` // of inputs
+	Cosine    float64  `json:"cosine"`
+	Expected  float64  `json:"expected,omitempty"` // on other inputs; 0 where nothing was searched for
+	Pooled    bool     `json:"pooled,omitempty"`   // Cosine is of all inputs together
+	MaxAbs    float64  `json:"max_abs"`
+	RelL2     float64  `json:"rel_l2"`
+	Explained *float64 `json:"variation_explained"` // nil where the reference does not vary, as over one input
+	Elements  int      `json:"elements"`
+	Constant  bool     `json:"constant,omitempty"` // the reference does not vary over the inputs
 
 	misses []float64 // of each input, unless Cosine is pooled
 }
@@ -98,7 +98,8 @@ func Measure(s Slice, got, want [][]float64) (Quality, error) {
 		square += float64(w * w)
 	}
 	if q.Constant = vary <= unvaried*square; !q.Constant {
-		q.Explained = 1 - miss/vary
+		explained := 1 - miss/vary
+		q.Explained = &explained
 	}
 	return q, nil
 }

@@ -196,5 +196,5 @@ func attempt(t *testing.T, g *ir.Graph, precision string, blocks bool, tech Tech
 	for _, x := range slices.Sorted(maps.Keys(macs)) {
 		mix = append(mix, fmt.Sprintf("%s %.0f M", x, float64(macs[x])/1e6))
 	}
-	t.Logf("cosine %.5f, relative L2 %.4f, explained %.3f; %v; %.1f s", q.Cosine, q.RelL2, q.Explained, mix, time.Since(start).Seconds())
+	t.Logf("cosine %.5f, relative L2 %.4f, explained %.3f; %v; %.1f s", q.Cosine, q.RelL2, *q.Explained, mix, time.Since(start).Seconds())
 }

@@ -16,10 +16,10 @@ import (
 
 // Reference says what a program's outputs were compared with.
 type Reference struct {
-	Inputs    int     `json:"inputs"`
-	Float64   int     `json:"float64_inputs"`       // on which the file was evaluated in float64; on the others it was computed in f32
-	FP32RelL2 float64 `json:"fp32_rel_l2"`          // how far that is from float64: Definitions' fp32_rel_l2
-	Where     string  `json:"fp32_slice,omitempty"` // the output or slice of which that is true
+	Inputs    int      `json:"inputs"`
+	Float64   int      `json:"float64_inputs"`       // on which the file was evaluated in float64; on the others it was computed in f32
+	FP32RelL2 *float64 `json:"fp32_rel_l2"`          // how far that is from float64: Definitions' fp32_rel_l2; nil: all in float64
+	Where     string   `json:"fp32_slice,omitempty"` // the output or slice of which that is true
 }
 
 // reference is the file's outputs on every input of an accuracy evaluator.
@@ -263,8 +263,8 @@ func (r *reference) summary() Reference {
 		}
 	}
 	for name, x := range r.fp32RelL2 {
-		if x > out.FP32RelL2 || x == out.FP32RelL2 && (out.Where == "" || name < out.Where) {
-			out.FP32RelL2, out.Where = x, name
+		if had := out.FP32RelL2; had == nil || x > *had || x == *had && name < out.Where {
+			out.FP32RelL2, out.Where = &x, name
 		}
 	}
 	return out

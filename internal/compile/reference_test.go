@@ -33,8 +33,9 @@ func TestAReferenceInF32IsAsGoodAsFloat64(t *testing.T) {
 	s := y.exact.summary()
 	require.Equal(t, 2, s.Float64)
 	require.NotEmpty(t, s.Where)
-	require.Positive(t, s.FP32RelL2)
-	require.Less(t, s.FP32RelL2, 1e-5)
+	require.NotNil(t, s.FP32RelL2)
+	require.Positive(t, *s.FP32RelL2)
+	require.Less(t, *s.FP32RelL2, 1e-5)
 	for i := range wide {
 		require.Len(t, narrow[i].Slices, len(wide[i].Slices))
 		for k, q := range wide[i].Slices {

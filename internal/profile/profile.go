@@ -89,7 +89,7 @@ type Launch struct {
 	Block  [3]int `json:"block"`
 	Shared int    `json:"shared_bytes"`
 	Counts
-	Occupancy cost.Occupancy `json:"occupancy"`
+	Occupancy cost.Occupancy `json:"occupancy,omitzero"`
 	Time      cost.Time      `json:"predicted"`
 	ColdUS    float64        `json:"cold_us"`     // predicted where constants come from DRAM, whatever L2 could hold
 	EndUS     float64        `json:"end_us"`      // when it ends, from the beginning of the run
@@ -116,9 +116,9 @@ type Sum struct {
 	ColdUS    float64        `json:"cold_us"`
 	Share     float64        `json:"share"` // of the launches' times
 	By        string         `json:"bound"`
-	Occupancy cost.Occupancy `json:"occupancy"` // of the first launch
-	Blocks    int            `json:"blocks"`    // of the first launch
-	Threads   int            `json:"threads"`   // of a block
+	Occupancy cost.Occupancy `json:"occupancy,omitzero"` // of the first launch
+	Blocks    int            `json:"blocks"`             // of the first launch
+	Threads   int            `json:"threads"`            // of a block
 }
 
 // classes are the names of ptx.Kind.

@@ -71,20 +71,20 @@ func Describe(p *runtime.Program, v *runtime.Variant) Program {
 type Report struct {
 	Version int `json:"version"`
 	Program
-	Device      string               `json:"device,omitempty"`       // that ran it
-	SwitchesOff []string             `json:"switches_off,omitempty"` // mechanisms that the device was opened without
-	CompileMS   float64              `json:"compile_ms,omitempty"`   // without ptxas
-	PtxasMS     float64              `json:"ptxas_ms,omitempty"`
-	*Summary                         // of runs, the first included; nil: it was not run
-	Runs        int                  `json:"runs,omitempty"`
-	Kernels     []runtime.KernelInfo `json:"kernels"`
-	Outputs     []Output             `json:"outputs"`
-	Compared    *ComparedWith        `json:"compared_with,omitempty"`
-	Fallbacks   []Fallback           `json:"fallbacks,omitempty"`
-	Profile     *profile.Profile     `json:"profile,omitempty"` // of spark-run --profile
-	Trace       *trace.Trace         `json:"trace,omitempty"`   // of spark-run --trace
-	Stages      map[string]Summary   `json:"stages,omitempty"`  // of spark-run --replay: prepare, run and parse; the runs above are whole steps
-	Missed      int                  `json:"missed,omitempty"`  // frames, of spark-run --replay
+	Device      string             `json:"device,omitempty"`       // that ran it
+	SwitchesOff []string           `json:"switches_off,omitempty"` // mechanisms that the device was opened without
+	CompileMS   float64            `json:"compile_ms,omitempty"`   // without ptxas
+	PtxasMS     float64            `json:"ptxas_ms,omitempty"`
+	*Summary                       // of runs, the first included; nil: it was not run
+	Runs        int                `json:"runs,omitempty"`
+	Kernels     []Kernel           `json:"kernels"`
+	Outputs     []Output           `json:"outputs"`
+	Compared    *ComparedWith      `json:"compared_with,omitempty"`
+	Fallbacks   []Fallback         `json:"fallbacks,omitempty"`
+	Profile     *profile.Profile   `json:"profile,omitempty"` // of spark-run --profile
+	Trace       *trace.Trace       `json:"trace,omitempty"`   // of spark-run --trace
+	Stages      map[string]Summary `json:"stages,omitempty"`  // of spark-run --replay: prepare, run and parse; the runs above are whole steps
+	Missed      int                `json:"missed,omitempty"`  // frames, of spark-run --replay
 
 	Verdict     *Verdict               `json:"verdict,omitempty"`     // where accuracy was measured
 	Layers      []Layer                `json:"layers,omitempty"`      // of precisions that calibrate; of others those that the file has quantised
@@ -123,9 +123,9 @@ func (r *Report) verdict() *Verdict {
 	if expected.Expected != 0 {
 		v.Expected, v.ExpectedOf = &expected.Expected, expected.Name
 	}
-	if budget := r.Calibration.MinCosine; budget > 0 {
-		within := len(calibrate.Below(r.Slices, budget)) == 0
-		v.MinCosine, v.WithinIt = &budget, &within
+	if budget := r.Calibration.MinCosine; budget != nil {
+		within := len(calibrate.Below(r.Slices, *budget)) == 0
+		v.MinCosine, v.WithinIt = budget, &within
 	}
 	if n := len(r.Predicted); n > 0 {
 		v.US = &r.Predicted[n-1].US
@@ -182,7 +182,10 @@ func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
 	if a := c.Accuracy; a != nil {
 		r.Slices, r.Sets, r.Others, r.Definitions = a.Slices, a.Sets, a.Others, calibrate.Definitions()
 		r.Reference = &a.Reference
-		r.Calibration = &Calibration{Generated: a.Generated, MinCosine: a.MinCosine}
+		r.Calibration = &Calibration{Generated: a.Generated}
+		if a.MinCosine > 0 {
+			r.Calibration.MinCosine = &a.MinCosine
+		}
 		for _, s := range a.Sets {
 			r.Calibration.Inputs += s.Inputs
 		}
@@ -220,9 +223,26 @@ func (r *Report) Accuracy(ctx context.Context, c *compile.Result) error {
 
 // Calibration describes the data and the budget that layers and slices come from.
 type Calibration struct {
-	Inputs    int     `json:"inputs"`     // of all sets
-	Generated bool    `json:"generated"`  // calibration inputs were made up, not the model's own
-	MinCosine float64 `json:"min_cosine"` // the budget
+	Inputs    int      `json:"inputs"`     // of all sets
+	Generated bool     `json:"generated"`  // calibration inputs were made up, not the model's own
+	MinCosine *float64 `json:"min_cosine"` // the budget; nil: none
+}
+
+// Kernel is a kernel of the program. Registers and spills are nil where ptxas did not assemble it.
+type Kernel struct {
+	runtime.KernelInfo
+	Regs   *int `json:"regs"`
+	Spills *int `json:"spills"` // bytes
+}
+
+func kernels(list []runtime.KernelInfo) []Kernel {
+	out := make([]Kernel, len(list))
+	for i, k := range list {
+		if out[i].KernelInfo = k; k.Regs > 0 {
+			out[i].Regs, out[i].Spills = &k.Regs, &k.Spills
+		}
+	}
+	return out
 }
 
 // Output is the comparison of one output with its reference.
@@ -257,7 +277,7 @@ type Fallback struct {
 
 // Of describes a program that has not been run.
 func Of(p *runtime.Program, v *runtime.Variant) *Report {
-	return &Report{Version: Version, Program: Describe(p, v), Kernels: v.Kernels, Outputs: []Output{}}
+	return &Report{Version: Version, Program: Describe(p, v), Kernels: kernels(v.Kernels), Outputs: []Output{}}
 }
 
 // RanOn says which device ran the program, and how it was opened.
@@ -302,8 +322,9 @@ func finiteSlices(list []calibrate.Quality) []calibrate.Quality {
 	for i := range list {
 		q := &list[i]
 		q.MaxAbs, q.RelL2 = min(q.MaxAbs, math.MaxFloat64), min(q.RelL2, math.MaxFloat64)
-		if math.IsNaN(q.Explained) || math.IsInf(q.Explained, 0) {
-			q.Explained = -math.MaxFloat64
+		if x := q.Explained; x != nil && (math.IsNaN(*x) || math.IsInf(*x, 0)) {
+			least := -math.MaxFloat64
+			q.Explained = &least
 		}
 	}
 	return list

@@ -25,20 +25,20 @@ func sample() *report.Report {
 			{calibrate.LayerChoice{Name: "b", Op: "MatMul", Precision: "fp16", MACs: 1e6, Weights: 250, Alone: .3, Why: "fp8 costs 0.3 of the outputs alone"}, compile.Weight{Nodes: []string{"/heads.0/0/Gemm", "/heads.1/1/Gemm", "/heads.2/2/Gemm"}, Bytes: 500, HalfBytes: 500, With: []string{"norm"}}, 2},
 		},
 		Slices: []calibrate.Quality{
-			{Name: "y", Set: "validation", Cosine: .9995, Expected: .9986, MaxAbs: .1, RelL2: .03, Explained: .97, Elements: 10},
+			{Name: "y", Set: "validation", Cosine: .9995, Expected: .9986, MaxAbs: .1, RelL2: .03, Explained: known(.97), Elements: 10},
 			{Name: "y.part", Set: "validation", Cosine: .9991, Expected: .9991, MaxAbs: .1, RelL2: .04, Elements: 2, Constant: true, Pooled: true},
 		},
 		Sets: []calibrate.SetQuality{
-			{Name: compile.CalibrationSet, Inputs: 16, Fitted: true, Slices: []calibrate.Quality{{Name: "y", Cosine: .9999, Elements: 10, Explained: 1}}},
+			{Name: compile.CalibrationSet, Inputs: 16, Fitted: true, Slices: []calibrate.Quality{{Name: "y", Cosine: .9999, Elements: 10, Explained: known(1)}}},
 			{Name: compile.ValidationSet, Inputs: 4, Slices: []calibrate.Quality{
-				{Name: "y", Cosine: .9995, MaxAbs: .1, RelL2: .03, Explained: .97, Elements: 10},
+				{Name: "y", Cosine: .9995, MaxAbs: .1, RelL2: .03, Explained: known(.97), Elements: 10},
 				{Name: "y.part", Cosine: .9991, MaxAbs: .1, RelL2: .04, Elements: 2, Constant: true, Pooled: true},
 			}},
 		},
 		Others: []compile.Measured{{Target: "sm_90", Sets: []calibrate.SetQuality{
 			{Name: compile.ValidationSet, Inputs: 4, Slices: []calibrate.Quality{{Name: "y", Cosine: .9, Elements: 10}}}}}},
-		Reference:   &compile.Reference{Inputs: 20, Float64: 2, FP32RelL2: 4e-7, Where: "y.part"},
-		Calibration: &report.Calibration{Inputs: 16, MinCosine: .999},
+		Reference:   &compile.Reference{Inputs: 20, Float64: 2, FP32RelL2: known(4e-7), Where: "y.part"},
+		Calibration: &report.Calibration{Inputs: 16, MinCosine: known(.999)},
 		Predicted: []report.Prediction{
 			{Program: report.Program{Precision: "fp16", Launches: 3, WeightsBytes: 2e6}, Device: "gb10", US: 10, ColdUS: 20, Range: cost.Figure{Low: 8.4, Middle: 10, High: 13}, ColdRange: cost.Figure{Low: 16, Middle: 20, High: 27}},
 			{Program: report.Program{Precision: "fp8", Launches: 3, WeightsBytes: 1e6}, Device: "gb10", US: 8, ColdUS: 10, Range: cost.Figure{Low: 7, Middle: 8, High: 9.6}, ColdRange: cost.Figure{Low: 9, Middle: 10, High: 12}},
@@ -92,7 +92,7 @@ y.part  2         0.999100 pooled  0.1      0.04         does not vary
 
 for sm_90, on 4 validation inputs:
 output  elements  cosine    max abs  relative L2  variation explained
-y       10        0.900000  0        0            0.0000
+y       10        0.900000  0        0            –
 `, got.String())
 
 	got.Reset()
@@ -142,7 +142,7 @@ func TestLayersOfTheFileAreShownWithoutACalibration(t *testing.T) {
 // TestInfinitiesAreWritten: JSON has none, and a run that goes wrong is what a report is for.
 func TestInfinitiesAreWritten(t *testing.T) {
 	r := sample()
-	r.Slices[0].MaxAbs, r.Slices[0].RelL2, r.Slices[0].Explained = math.Inf(1), math.Inf(1), math.NaN()
+	r.Slices[0].MaxAbs, r.Slices[0].RelL2, r.Slices[0].Explained = math.Inf(1), math.Inf(1), known(math.NaN())
 	r.Others[0].Sets[0].Slices[0].MaxAbs, r.Sets[0].Slices[0].MaxAbs = math.Inf(1), math.Inf(1)
 	path := filepath.Join(t.TempDir(), "r.json")
 	require.NoError(t, report.CheckPath(path))
@@ -157,6 +157,8 @@ func TestInfinitiesAreWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
+
+func known(x float64) *float64 { return &x }
 
 func TestSummary(t *testing.T) {
 	s := report.Summarise([]float64{4, 1, 3, 2})

@@ -182,12 +182,13 @@ func Slices(w io.Writer, list []calibrate.Quality, inputs int) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "output\telements\tcosine\tmax abs\trelative L2\tvariation explained")
 	for _, s := range list {
-		explained := fmt.Sprintf("%.4f", s.Explained)
+		explained := "–"
 		switch {
 		case inputs == 1:
-			explained = "–"
 		case s.Constant:
 			explained = "does not vary"
+		case s.Explained != nil:
+			explained = fmt.Sprintf("%.4f", *s.Explained)
 		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%.3g\t%.3g\t%s\n", s.Name, s.Elements, cosine(&s), s.MaxAbs, s.RelL2, explained)
 	}
@@ -249,8 +250,8 @@ func (r *Report) accuracy(w io.Writer) {
 	if v.Expected != nil {
 		fmt.Fprintf(w, "  expected on other inputs: %.6f (%s)\n", *v.Expected, v.ExpectedOf)
 	}
-	if c := r.Reference; c != nil && c.Float64 < c.Inputs {
-		fmt.Fprintf(w, "  against the file in fp32, which is within %.1g of float64 (relative L2, %s)\n", c.FP32RelL2, c.Where)
+	if c := r.Reference; c != nil && c.FP32RelL2 != nil {
+		fmt.Fprintf(w, "  against the file in fp32, which is within %.1g of float64 (relative L2, %s)\n", *c.FP32RelL2, c.Where)
 	}
 }
 

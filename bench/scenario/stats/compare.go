@@ -2,6 +2,7 @@ package stats
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -72,6 +73,20 @@ type Comparison struct {
 	Detectable  *float64 `json:"detectable"`            // smallest difference found with Options.Power; nil: none, or no pair differs
 	Verdict     Verdict  `json:"verdict"`               // worse and better only if Adjusted ≤ Alpha and beyond the tolerance
 	Regressions []int    `json:"regressions,omitempty"` // scenarios in which B is worse than A, the largest difference first
+}
+
+// MarshalJSON writes null for the p values of a metric that was not tested.
+func (c Comparison) MarshalJSON() ([]byte, error) {
+	type plain Comparison
+	out := struct {
+		plain
+		P        *float64 `json:"p"`
+		Adjusted *float64 `json:"p_adjusted"`
+	}{plain: plain(c)}
+	if c.Test != "" {
+		out.P, out.Adjusted = &c.P, &c.Adjusted
+	}
+	return json.Marshal(out)
 }
 
 // Report is what Compare returns.
