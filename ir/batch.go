@@ -9,9 +9,9 @@ import (
 // BatchRule builds what node n computes for every sample of a batch, and hands over its outputs.
 type BatchRule func(b *Batching, n *Node)
 
-// Batching turns a graph for one sample into one for a batch of them. A value that depends on the inputs is there for every
-// sample, in one of two forms or both: outer [samples, shape…], or merged [samples·d, rest…] where its shape is [d, rest…].
-// Other values are there once.
+// Batching turns a graph for one sample into one for a batch of them. A value that depends on the inputs is there for
+// every sample, in one of two forms or both: outer [samples, shape…], or merged [samples·d, rest…] where its shape is
+// [d, rest…]. Other values are there once.
 type Batching struct {
 	*Expansion
 	samples int
@@ -22,9 +22,9 @@ type Batching struct {
 // sampled is a value of every sample. Each form is made when it is asked for.
 type sampled struct{ outer, merged *Value }
 
-// Batch returns the graph that computes g for several samples at once. Inputs and outputs [d, rest…] become [samples·d,
-// rest…], those of rank 0 [samples]: sample i has rows i·d to (i+1)·d, and gets the result that g gives for it alone. Ops
-// that have no rule for a batch are there once for each sample.
+// Batch returns the graph that computes g for several samples at once. Inputs and outputs [d, rest…] become
+// [samples·d, rest…], those of rank 0 [samples]: sample i has rows i·d to (i+1)·d, and gets the result that g gives
+// for it alone. Ops that have no rule for a batch are there once for each sample.
 func (g *Graph) Batch(samples int) (*Graph, error) {
 	if samples < 1 {
 		return nil, fmt.Errorf("a batch of %d samples", samples)
@@ -307,8 +307,8 @@ func (b *Batching) attrsWithSamples(n *Node, merged bool) Attrs {
 	return attrs
 }
 
-// alongAxes is the rule of ops whose attributes say on which dimensions of the first input they act. Other inputs are the same
-// for all samples, or it computes one sample after the other.
+// alongAxes is the rule of ops whose attributes say on which dimensions of the first input they act. Other inputs are
+// the same for all samples, or it computes one sample after the other.
 func alongAxes(b *Batching, n *Node) {
 	if !b.onlyFirst(n) {
 		b.repeat(n)

@@ -88,8 +88,8 @@ func (g *Graph) RemoveDead() int {
 	return removed + before - len(g.Nodes)
 }
 
-// Toposort puts the nodes in topological order. Nodes that already follow what they depend on keep their order. It fails
-// if they form a cycle.
+// Toposort puts the nodes in topological order. Nodes that already follow what they depend on keep their order. It
+// fails if they form a cycle.
 func (g *Graph) Toposort() error {
 	const waiting, open = 1, 2
 	state := make(map[*Node]int, len(g.Nodes)) // 0: placed, or not of this graph
@@ -196,8 +196,8 @@ func (g *Graph) CloneMapped() (*Graph, map[*Value]*Value) {
 	return c, to
 }
 
-// Diff describes the first difference between two graphs but for the names of values and nodes, in inputs, nodes in order,
-// attributes, constants by content, bodies and outputs; or returns "".
+// Diff describes the first difference between two graphs but for the names of values and nodes, in inputs, nodes in
+// order, attributes, constants by content, bodies and outputs; or returns "".
 func (g *Graph) Diff(h *Graph) string {
 	if len(g.Inputs) != len(h.Inputs) || len(g.Nodes) != len(h.Nodes) || len(g.Outputs) != len(h.Outputs) {
 		return fmt.Sprintf("%d inputs, %d nodes, %d outputs against %d, %d, %d",

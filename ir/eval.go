@@ -8,9 +8,10 @@ import (
 
 // EvalOptions control how a graph is evaluated.
 type EvalOptions struct {
-	// Round rounds every node's outputs to their element type, as a program that stores each of them does. In the body of
-	// a Region values are rounded only where the body casts and at the region's outputs. Without it floating-point values
-	// are float64 throughout; only 8-bit and narrower floats are always rounded, by the casts that make them.
+	// Round rounds every node's outputs to their element type, as a program that stores each of them does. In the
+	// body of a Region values are rounded only where the body casts and at the region's outputs. Without it
+	// floating-point values are float64 throughout; only 8-bit and narrower floats are always rounded, by the casts
+	// that make them.
 	Round bool
 	// Observe, if set, sees every value of the graph when it has been computed; not those of bodies.
 	Observe func(v *Value, a *Array)

@@ -52,7 +52,8 @@ func tapOffsets(offsets []int, taps [][]int, ws []window, at, stride []int) {
 	}
 }
 
-// evalConv packs the receptive fields of a tile of output positions as rows and multiplies them with the rows of weights.
+// evalConv packs the receptive fields of a tile of output positions as rows and multiplies them with the rows of
+// weights.
 func evalConv(n *Node, in []*Array) ([]*Array, error) {
 	x, w, out := in[0], in[1], NewArray(n.Outputs[0].Type)
 	ws, err := n.mustWindows(w.Shape[2:])

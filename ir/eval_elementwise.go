@@ -156,8 +156,8 @@ func floatRow(n *Node, out []float64, in []*Array, at, step []int) {
 	}
 }
 
-// eachRow calls f for the parts of the positions lo to hi that lie in one row of the last dimension: for each of several
-// stride vectors, the offset of the first and the step to the next.
+// eachRow calls f for the parts of the positions lo to hi that lie in one row of the last dimension: for each of
+// several stride vectors, the offset of the first and the step to the next.
 func eachRow(shape []int, strides [][]int, lo, hi int, f func(p, count int, at, step []int)) {
 	length, rows, step := 1, shape, make([]int, len(strides))
 	if k := len(shape) - 1; k >= 0 {
@@ -183,8 +183,8 @@ func eachRow(shape []int, strides [][]int, lo, hi int, f func(p, count int, at, 
 	}
 }
 
-// floatToInt truncates. Where the type cannot hold the result, 32 and 64 bits saturate as the hardware's conversion does;
-// narrower types keep the low bits of the i32. NaN gives 0, or true.
+// floatToInt truncates. Where the type cannot hold the result, 32 and 64 bits saturate as the hardware's conversion
+// does; narrower types keep the low bits of the i32. NaN gives 0, or true.
 func floatToInt(d DType, x float64) int64 {
 	switch {
 	case d == Bool:
@@ -237,8 +237,8 @@ func evalCast(n *Node, in []*Array) ([]*Array, error) {
 	return []*Array{out}, nil
 }
 
-// roundToOdd makes a large 64-bit integer exact in float64 such that rounding that to a narrower type gives what rounding
-// the integer once does.
+// roundToOdd makes a large 64-bit integer exact in float64 such that rounding that to a narrower type gives what
+// rounding the integer once does.
 func roundToOdd(v int64) int64 {
 	const low = 1<<11 - 1
 	if v>>53 == 0 || v>>53 == -1 || v&low == 0 {

@@ -241,7 +241,8 @@ func TestScatterND(t *testing.T) {
 	assert.Equal(t, []float64{2, 3}, got.F)
 }
 
-// Sequences of length 0 have no last state: zero, as in ONNX Runtime, instead of the initial one. The others keep theirs.
+// Sequences of length 0 have no last state: zero, as in ONNX Runtime, instead of the initial one. The others keep
+// theirs.
 func TestRecurrent_EmptySequencesEndInZero(t *testing.T) {
 	x, lengths := f64([]int{2, 2, 1}, 0.5, -1, 0.25, 2), ints64(Int32, 2, 0)
 	for _, direction := range []string{"forward", "reverse", "bidirectional"} {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// take makes an array of type t whose elements are elements of a. from names the source position of the output at position
-// p, whose index and offset under steps c holds; a negative one leaves the element zero.
+// take makes an array of type t whose elements are elements of a. from names the source position of the output at
+// position p, whose index and offset under steps c holds; a negative one leaves the element zero.
 func (a *Array) take(t Type, steps []int, from func(p int, c *cursor) int) *Array {
 	out := NewArray(t)
 	parallel(out.Len(), 1<<14, func(lo, hi int) {

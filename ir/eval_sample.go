@@ -2,7 +2,8 @@ package ir
 
 import "math"
 
-// evalGridSample follows ONNX GridSample 22; the last dimension of the grid names the innermost spatial dimension first.
+// evalGridSample follows ONNX GridSample 22; the last dimension of the grid names the innermost spatial dimension
+// first.
 func evalGridSample(n *Node, in []*Array) ([]*Array, error) {
 	x, g, out := in[0], in[1], NewArray(n.Outputs[0].Type)
 	size := x.Shape[2:]
@@ -204,8 +205,8 @@ func evalRoiAlign(n *Node, in []*Array) ([]*Array, error) {
 // more cover a first sample that was rounded. A bin of one or two samples fits in the five from its first.
 const AdaptiveSamples = 5
 
-// evalRoiAlignWeights computes coordinates as ONNX Runtime does, in float32 if rois are no wider: ⌈bin⌉ jumps, and so does what
-// a sample at the edge of the image weighs.
+// evalRoiAlignWeights computes coordinates as ONNX Runtime does, in float32 if rois are no wider: ⌈bin⌉ jumps, and so
+// does what a sample at the edge of the image weighs.
 func evalRoiAlignWeights(n *Node, in []*Array) ([]*Array, error) {
 	rois, out := in[0], NewArray(n.Outputs[0].Type)
 	rounded := func(v float64) float64 { return float64(float32(v)) }
@@ -256,7 +257,8 @@ func evalRoiAlignWeights(n *Node, in []*Array) ([]*Array, error) {
 	return []*Array{out}, nil
 }
 
-// bilinear returns four offsets into a plane and their weights; outside the plane by more than a pixel all weights are 0.
+// bilinear returns four offsets into a plane and their weights; outside the plane by more than a pixel all weights
+// are 0.
 func bilinear(y, x float64, h, w int) (index [4]int, weight [4]float64) {
 	if y < -1 || y > float64(h) || x < -1 || x > float64(w) || math.IsNaN(x) || math.IsNaN(y) {
 		return index, weight

@@ -2,8 +2,8 @@ package ir
 
 import "fmt"
 
-// Expansion collects the nodes that a composite op stands for. After the first error Add and the rest do nothing, so that
-// a row reads like the formula it follows.
+// Expansion collects the nodes that a composite op stands for. After the first error Add and the rest do nothing, so
+// that a row reads like the formula it follows.
 type Expansion struct {
 	nodes []*Node
 	graph *Graph // names values
@@ -11,9 +11,9 @@ type Expansion struct {
 	err   error
 }
 
-// Expand returns the nodes that n stands for, which read n's inputs, and the values that take the place of its outputs.
-// Names come from g, which is not changed otherwise. Floats narrower than f32 are computed in f32 and rounded once, at the
-// end.
+// Expand returns the nodes that n stands for, which read n's inputs, and the values that take the place of its
+// outputs. Names come from g, which is not changed otherwise. Floats narrower than f32 are computed in f32 and
+// rounded once, at the end.
 func (n *Node) Expand(g *Graph) ([]*Node, []*Value, error) {
 	x := &Expansion{graph: g, name: n.Name}
 	wide := *n

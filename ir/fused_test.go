@@ -167,7 +167,8 @@ func TestFused_OfThreeKeepsNothingBetween(t *testing.T) {
 	require.ErrorContains(t, kept("%d"), "has other readers than the next region")
 }
 
-// blocksBetween is a product of rows whose region has two results, numbers in blocks and their scales, both of one operand.
+// blocksBetween is a product of rows whose region has two results, numbers in blocks and their scales, both of one
+// operand.
 const blocksBetween = `graph "g" {
   input %x: f32[4,16]
   const %w: f16[16,8] = splat 0.5

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Gradient is what a gradient rule works on. It builds the nodes that compute the gradients of a node's inputs from Dy, those
-// of its outputs. A gradient has the shape of its value and its element type, or f32 where that is no float of 16 bits or
-// more: codes between QuantizeLinear and DequantizeLinear.
+// Gradient is what a gradient rule works on. It builds the nodes that compute the gradients of a node's inputs from
+// Dy, those of its outputs. A gradient has the shape of its value and its element type, or f32 where that is no float
+// of 16 bits or more: codes between QuantizeLinear and DequantizeLinear.
 type Gradient struct {
 	*Expansion
 	Dy   []*Value // of each output; nil: zero
@@ -33,10 +33,11 @@ func gradientType(v *Value) Type {
 	return T(Float32, v.Type.Shape...)
 }
 
-// Gradients appends to g the nodes that compute Σ dys[i]·∂ys[i]/∂xs[j], where a nil dys[i] means ones (a scalar loss). xs may
-// be any values: inputs, constants, results. It returns one value for each of xs, a constant of zeros where none of ys depends
-// on it. Contributions to a value that is read several times are added in the reverse order of its readers, so that two calls
-// give the same graph. An op without a gradient in between is an error that names its node; so is a rule that refuses.
+// Gradients appends to g the nodes that compute Σ dys[i]·∂ys[i]/∂xs[j], where a nil dys[i] means ones (a scalar
+// loss). xs may be any values: inputs, constants, results. It returns one value for each of xs, a constant of zeros
+// where none of ys depends on it. Contributions to a value that is read several times are added in the reverse order
+// of its readers, so that two calls give the same graph. An op without a gradient in between is an error that names
+// its node; so is a rule that refuses.
 func (g *Graph) Gradients(ys, dys, xs []*Value) ([]*Value, error) {
 	b := &backward{Expansion: &Expansion{graph: g, name: "gradient"}}
 	seeds := map[*Value]*Value{}

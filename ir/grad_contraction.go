@@ -74,8 +74,8 @@ func slidingAttrs(ws []window) Attrs {
 	return Attrs{"strides": stride, "dilations": dilation, "pads": append(begin, end...)}
 }
 
-// inputGradient spreads dy, in layout NCHW, over the windows of weights w: the transposed convolution. ws has the geometry of
-// the convolution; its result has their input sizes.
+// inputGradient spreads dy, in layout NCHW, over the windows of weights w: the transposed convolution. ws has the
+// geometry of the convolution; its result has their input sizes.
 func (g *Gradient) inputGradient(dy, w *Value, ws []window, group int) *Value {
 	if g.err != nil {
 		return dy
@@ -91,9 +91,9 @@ func (g *Gradient) inputGradient(dy, w *Value, ws []window, group int) *Value {
 	return g.Add("ConvTranspose", attrs, dy, w)
 }
 
-// weightGradient is the gradient of the weights [O, I, K…] of a convolution from the image x [N, group·I, S…] to [N, O, P…]
-// whose gradient is dy: itself a convolution of x by dy, over positions in place of taps and the batch in place of channels. Positions
-// that a stride passes over are left out first where there is one tap.
+// weightGradient is the gradient of the weights [O, I, K…] of a convolution from the image x [N, group·I, S…] to [N,
+// O, P…] whose gradient is dy: itself a convolution of x by dy, over positions in place of taps and the batch in
+// place of channels. Positions that a stride passes over are left out first where there is one tap.
 func (g *Gradient) weightGradient(x, dy *Value, ws []window, group int) *Value {
 	if g.err != nil {
 		return x
@@ -124,7 +124,8 @@ func (g *Gradient) weightGradient(x, dy *Value, ws []window, group int) *Value {
 	return g.transposed(g.Add("Conv", attrs, image, g.transposed(dy, swapped...)), swapped...)
 }
 
-// met is an image, in layout NCHW, without the positions between windows of a single tap, one for each of dy, and those windows on it.
+// met is an image, in layout NCHW, without the positions between windows of a single tap, one for each of dy, and
+// those windows on it.
 func (g *Gradient) met(x, dy *Value, ws []window) (*Value, []window) {
 	ws, sizes, steps := slices.Clone(ws), slices.Clone(x.Type.Shape), slices.Repeat([]int{1}, x.Type.Rank())
 	for i := range ws {
@@ -295,8 +296,8 @@ func gradLpPool(g *Gradient, n *Node) []*Value {
 	return []*Value{g.toLayout(n, g.op("Mul", own, sum))}
 }
 
-// gradAttention computes the probabilities again instead of keeping them (FlashAttention, Dao and others 2022, section 3.1). It is
-// one op where no gradient of the mask is asked for and no heads share their keys.
+// gradAttention computes the probabilities again instead of keeping them (FlashAttention, Dao and others 2022,
+// section 3.1). It is one op where no gradient of the mask is asked for and no heads share their keys.
 func gradAttention(g *Gradient, n *Node) []*Value {
 	q, k, v := n.Inputs[0], n.Inputs[1], n.Inputs[2]
 	if g.Wants(3) || q.Type.Shape[1] != k.Type.Shape[1] || n.Attrs.Float("softcap", 0) != 0 {

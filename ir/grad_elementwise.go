@@ -166,8 +166,8 @@ func (g *Gradient) scaleOf(n *Node, i int, like *Value) *Value {
 	return g.Add("Slice", Attrs{"starts": make([]int, x.Rank()), "sizes": x.Shape}, g.Reshape(s, flat...))
 }
 
-// gradQuantize is the straight-through estimator (Bengio, Léonard and Courville 2013): the slope of x/scale where the code is
-// not clipped, else 0.
+// gradQuantize is the straight-through estimator (Bengio, Léonard and Courville 2013): the slope of x/scale where the
+// code is not clipped, else 0.
 func gradQuantize(g *Gradient, n *Node) []*Value {
 	if g.Wants(1) {
 		return g.Refuse("the scale of a quantisation has no gradient")

@@ -101,8 +101,8 @@ func gradPad(g *Gradient, n *Node) []*Value {
 	return []*Value{dy}
 }
 
-// spread is the transpose of a linear map along an axis: output j of it is the sum of weight[j][k] times input index[j][k];
-// without weights all are 1. size is the number of inputs.
+// spread is the transpose of a linear map along an axis: output j of it is the sum of weight[j][k] times input
+// index[j][k]; without weights all are 1. size is the number of inputs.
 func (g *Gradient) spread(dy *Value, axis, size int, index [][]int, weight [][]float64) *Value {
 	same := size == len(index)
 	m := NewArray(T(Float64, size, len(index)))

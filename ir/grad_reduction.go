@@ -111,7 +111,8 @@ func gradLogSoftmax(g *Gradient, n *Node) []*Value {
 	return []*Value{g.op("Sub", g.Dy[0], g.op("Mul", g.op("Exp", n.Outputs[0]), sum))}
 }
 
-// gradNorm is the rule of LayerNorm and RMSNorm. The gradient of the scale is summed over what the norm gives without it.
+// gradNorm is the rule of LayerNorm and RMSNorm. The gradient of the scale is summed over what the norm gives without
+// it.
 func gradNorm(g *Gradient, n *Node) []*Value {
 	dy, dx := g.Dy[0], make([]*Value, len(n.Inputs))
 	if g.Wants(0) {

@@ -80,8 +80,8 @@ type gridTap struct {
 	of []int
 }
 
-// sampledAxis is what points read along an axis: of each tap its index, weight and the weight's derivative by the pixel's
-// coordinate; and the derivative of that by the grid's coordinate.
+// sampledAxis is what points read along an axis: of each tap its index, weight and the weight's derivative by the
+// pixel's coordinate; and the derivative of that by the grid's coordinate.
 type sampledAxis struct {
 	at, weight, slope []*Value
 	moves             *Value
@@ -103,8 +103,8 @@ func (g *Gradient) weightOf(axes []sampledAxis, tap []int, by int) (w *Value) {
 	return w
 }
 
-// tapPolynomials are the weights of the pixels from first on, by powers of the distance from the pixel below: of cubic, Keys'
-// kernel with -3/4 ("Cubic Convolution Interpolation for Digital Image Processing", 1981).
+// tapPolynomials are the weights of the pixels from first on, by powers of the distance from the pixel below: of
+// cubic, Keys' kernel with -3/4 ("Cubic Convolution Interpolation for Digital Image Processing", 1981).
 func tapPolynomials(mode string) (first int, weights [][]float64) {
 	const a = -0.75
 	switch mode {

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gradCase is a node whose gradient is held to finite differences. Inputs of floats are differentiated, but for those in still.
+// gradCase is a node whose gradient is held to finite differences. Inputs of floats are differentiated, but for those
+// in still.
 type gradCase struct {
 	attrs Attrs
 	in    []*Array
@@ -137,8 +138,8 @@ func distinct(rng *rand.Rand, shape ...int) *Array {
 	return a
 }
 
-// gridBetween are coordinates of points within and beyond an image of some size, none of them within 0.05 of a pixel, of the
-// middle between two or of an edge.
+// gridBetween are coordinates of points within and beyond an image of some size, none of them within 0.05 of a pixel,
+// of the middle between two or of an edge.
 func gridBetween(rng *rand.Rand, size []int, align bool, points ...int) *Array {
 	r := len(size)
 	a := NewArray(T(Float64, append(points, r)...))
@@ -444,8 +445,8 @@ func TestEveryOpHasAGradientOrIsKnownToHaveNone(t *testing.T) {
 	}
 }
 
-// TestGradientsThatAreOneOpAgreeWithTheParts: the rules of norms and Softmax, in float64, give what the rules of the ops give
-// that they stand for.
+// TestGradientsThatAreOneOpAgreeWithTheParts: the rules of norms and Softmax, in float64, give what the rules of the
+// ops give that they stand for.
 func TestGradientsThatAreOneOpAgreeWithTheParts(t *testing.T) {
 	cases := gradCases(rand.New(rand.NewSource(3)))
 	for _, op := range []string{"Softmax", "LayerNorm", "RMSNorm"} {

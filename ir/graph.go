@@ -75,8 +75,8 @@ type Node struct {
 	Inputs  []*Value
 	Outputs []*Value
 	Region  *Region // of a Region: what it computes; else nil
-	// From are the nodes of the file that it computes, in the file's order; nil where a pass made it. It is for readers of what
-	// is generated, and no part of the text form.
+	// From are the nodes of the file that it computes, in the file's order; nil where a pass made it. It is for
+	// readers of what is generated, and no part of the text form.
 	From []Origin
 }
 
@@ -118,8 +118,8 @@ func JoinOrigins(a, b []Origin) []Origin {
 // Moves reports whether the node moves or converts elements and computes nothing.
 func (n *Node) Moves() bool { return n.Op.Kind == KindMovement || n.Op.Name == "Cast" }
 
-// Inherit adds to what nodes come from. Those around the others that move or convert elements may soon cancel with their
-// neighbours, so they have it only if there are no others.
+// Inherit adds to what nodes come from. Those around the others that move or convert elements may soon cancel with
+// their neighbours, so they have it only if there are no others.
 func Inherit(nodes []*Node, from []Origin) {
 	all := !slices.ContainsFunc(nodes, func(n *Node) bool { return !n.Moves() })
 	for _, n := range nodes {
@@ -138,8 +138,8 @@ type Tensor struct {
 	Codes *Codes // how a file stored a quantised constant; nil: as it is. It is no part of the value.
 }
 
-// Codes says that the elements of a floating-point constant are numbers of a type times scales: the Scale of each element
-// and, in Blocks, what neighbours share beyond that. Both have the constant's shape; Blocks may be nil.
+// Codes says that the elements of a floating-point constant are numbers of a type times scales: the Scale of each
+// element and, in Blocks, what neighbours share beyond that. Both have the constant's shape; Blocks may be nil.
 type Codes struct {
 	DType         DType
 	Scale, Blocks *Tensor

@@ -89,8 +89,8 @@ func (n *Node) spatial() (first, channel int) {
 	return 2, 1
 }
 
-// windows reads strides, pads and dilations of a convolution or pool with the given kernel. Sizes are bounded so that no
-// product of two of them overflows.
+// windows reads strides, pads and dilations of a convolution or pool with the given kernel. Sizes are bounded so that
+// no product of two of them overflows.
 func (n *Node) windows(kernel []int) ([]window, error) {
 	const limit = 1 << 30
 	x := n.Inputs[0].Type

@@ -13,8 +13,8 @@ import (
 type Op struct {
 	Name    string
 	Summary string // one line: what it computes, and the ONNX operator that it follows
-	// In names the inputs and their element types, by default one, x, of any type: in "x number, w x, b? x" w and the optional b
-	// have x's type. In "x* number" there are one or more, all of one type; in "x*" of any.
+	// In names the inputs and their element types, by default one, x, of any type: in "x number, w x, b? x" w and the
+	// optional b have x's type. In "x* number" there are one or more, all of one type; in "x*" of any.
 	In     string
 	Inputs []Input  // In, parsed
 	Out    []string // output names, by default one, y; '?' marks outputs that exist only if an attribute asks for them
@@ -46,16 +46,17 @@ type Op struct {
 
 	// Infer is the shape and type rule. It may assume that inputs, but for their shapes, and attributes match the row.
 	Infer func(n *Node) ([]Type, error)
-	// Eval computes the op, simple rather than fast, accumulating in float64. Inputs are nil where absent. It returns arrays of the
-	// inferred types; rounding to the element type is the evaluator's, not the row's.
+	// Eval computes the op, simple rather than fast, accumulating in float64. Inputs are nil where absent. It returns
+	// arrays of the inferred types; rounding to the element type is the evaluator's, not the row's.
 	Eval func(n *Node, in []*Array) ([]*Array, error)
-	// Expand is, for a composite op, its meaning in other ops, from which evaluation and lowering follow; Eval is then nil.
-	// The values returned take the place of the outputs. Inputs are f32 or wider; see Node.Expand.
+	// Expand is, for a composite op, its meaning in other ops, from which evaluation and lowering follow; Eval is
+	// then nil. The values returned take the place of the outputs. Inputs are f32 or wider; see Node.Expand.
 	Expand func(x *Expansion, n *Node) []*Value
-	// Grad builds the gradients of the inputs from those of the outputs. A composite op without has those of what it expands to,
-	// any other op none.
+	// Grad builds the gradients of the inputs from those of the outputs. A composite op without has those of what it
+	// expands to, any other op none.
 	Grad GradRule
-	// Batch builds the node for a batch of samples. Pointwise ops need no rule; any other without is there once for each sample.
+	// Batch builds the node for a batch of samples. Pointwise ops need no rule; any other without is there once for
+	// each sample.
 	Batch BatchRule
 	// Scalar is, for an elementwise op, its meaning on one element; Eval is then nil (the evaluator broadcasts). It is
 	// used where an operand or the result is floating-point; bools are 0 and 1.
@@ -138,12 +139,12 @@ func register(rows ...Op) bool {
 	return true
 }
 
-// Pointwise reports whether each output element depends on the operands' (broadcast) elements at its index alone, and no
-// position matters to the op.
+// Pointwise reports whether each output element depends on the operands' (broadcast) elements at its index alone, and
+// no position matters to the op.
 func (o *Op) Pointwise() bool { return o.Kind == KindElementwise && !o.ByAxis }
 
-// Steps reports whether the least error of a floating-point operand may move the node's result by a whole step: it rounds,
-// compares or counts.
+// Steps reports whether the least error of a floating-point operand may move the node's result by a whole step: it
+// rounds, compares or counts.
 func (n *Node) Steps() bool {
 	if n.Op.Kind == KindMovement || len(n.Inputs) == 0 || n.Inputs[0] == nil || !n.Inputs[0].Type.DType.IsFloat() {
 		return false

@@ -8,7 +8,8 @@ var (
 	pooling = slices.Concat(sliding, []Attr{{Name: "kernel", Default: []int(nil), Required: true}, {Name: "ceil", Default: false}})
 )
 
-// What a kernel of MatMulSum holds in shared memory from its beginning: a chunk of the second product, and the factors of all columns of a.
+// What a kernel of MatMulSum holds in shared memory from its beginning: a chunk of the second product, and the
+// factors of all columns of a.
 const (
 	MostAdded   = 64   // columns of c
 	MostFactors = 2048 // columns of a, if it has factors
@@ -67,8 +68,9 @@ var _ = register(
 		Infer:   inferRegion, MACs: regionMACs},
 )
 
-// Depthwise reports whether n is a Conv in which every output channel reads exactly one of several input channels: more
-// than one group, and one input channel a group; there may be several output channels a group. A Conv of one input channel is dense.
+// Depthwise reports whether n is a Conv in which every output channel reads exactly one of several input channels:
+// more than one group, and one input channel a group; there may be several output channels a group. A Conv of one
+// input channel is dense.
 func (n *Node) Depthwise() bool {
 	return n.Op.Name == "Conv" && n.Attrs.Int("group", 1) > 1 && n.Inputs[1].Type.Shape[1] == 1
 }

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Elementwise ops: inputs broadcast as in NumPy; the output has the broadcast shape. Unless a summary says otherwise all
-// inputs and the output have one element type.
+// Elementwise ops: inputs broadcast as in NumPy; the output has the broadcast shape. Unless a summary says otherwise
+// all inputs and the output have one element type.
 var _ = register(
 	Op{Name: "Abs", In: "x number", Exact: true, Cost: 1, Summary: "|x|", Grad: gradAbs, Infer: pointwise, One: math.Abs, ScalarInt: absInt},
 	Op{Name: "Neg", In: "x number", Exact: true, Cost: 1,

@@ -112,8 +112,8 @@ func normalised(x *Expansion, n *Node, v *Value) []*Value {
 	return []*Value{y}
 }
 
-// normalisedBack is the gradient of v·s·scale by x, where s is 1/√(mean(v²)+ε) and v is x, or x less its mean: with g = dy·scale
-// it is s·(g - v·s²·mean(g·v)), less the mean of that, which is s·mean(g) since v has none.
+// normalisedBack is the gradient of v·s·scale by x, where s is 1/√(mean(v²)+ε) and v is x, or x less its mean: with g
+// = dy·scale it is s·(g - v·s²·mean(g·v)), less the mean of that, which is s·mean(g) since v has none.
 func normalisedBack(x *Expansion, n *Node, v *Value, centred bool) []*Value {
 	g := n.Inputs[1]
 	if s := n.In(2); s != nil {

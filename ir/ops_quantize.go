@@ -92,9 +92,9 @@ func evalBlockQuantize(n *Node, in []*Array) ([]*Array, error) {
 	return []*Array{y, s}, nil
 }
 
-// QuantizeBlocks rounds x to NVFP4: x[i] ≈ y[i]·scales[i/16]·scale. A block's scale is its greatest magnitude, divided by
-// 6·scale and rounded to e4m3; a block whose scale rounds to 0 becomes zeros, one that holds NaN has the scale NaN. The
-// factor 1/(6·scale) is an f32, so that a kernel can multiply by the same number.
+// QuantizeBlocks rounds x to NVFP4: x[i] ≈ y[i]·scales[i/16]·scale. A block's scale is its greatest magnitude,
+// divided by 6·scale and rounded to e4m3; a block whose scale rounds to 0 becomes zeros, one that holds NaN has the
+// scale NaN. The factor 1/(6·scale) is an f32, so that a kernel can multiply by the same number.
 func QuantizeBlocks(x []float64, scale float64, y, scales []float64) {
 	factor := float64(float32(1 / (minifloat.E2M1.Max() * scale)))
 	for b := range scales {
@@ -149,8 +149,8 @@ func inferDequantize(n *Node) ([]Type, error) {
 	return one(to, x.Shape...)
 }
 
-// checkScale checks the shapes of a quantisation's scale and zero point: one element, one for each index of the axis, or one
-// for each block.
+// checkScale checks the shapes of a quantisation's scale and zero point: one element, one for each index of the axis,
+// or one for each block.
 func (n *Node) checkScale() error {
 	x, s := n.Inputs[0].Type, n.Inputs[1].Type
 	if z := n.In(2); z != nil {

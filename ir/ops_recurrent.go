@@ -147,8 +147,8 @@ func (c *cell) advance(x, lengths *Value, t int) *Value {
 	return y
 }
 
-// zeroEmpty makes the last states of sequences of length 0 zero. The text of ONNX is silent on them; ONNX Runtime gives zero
-// for GRU and LSTM, and for RNN the initial state, where it reads backwards.
+// zeroEmpty makes the last states of sequences of length 0 zero. The text of ONNX is silent on them; ONNX Runtime
+// gives zero for GRU and LSTM, and for RNN the initial state, where it reads backwards.
 func (c *cell) zeroEmpty(lengths *Value) {
 	if lengths == nil || c.n.Op.Name == "RNN" || lengths.IsConst() && !slices.Contains(lengths.Const.Ints(), 0) {
 		return

@@ -3,8 +3,9 @@ package ir
 import "math"
 
 // The elementary functions of the reference evaluator. The standard library's use assembly or fused multiply-adds on
-// some machines, and recorded results must not depend on the machine: here every product is rounded before it is added
-// (only an explicit float64 conversion forbids fusing, an assignment does not). They are exact to a few units in the last place.
+// some machines, and recorded results must not depend on the machine: here every product is rounded before it is
+// added (only an explicit float64 conversion forbids fusing, an assignment does not). They are exact to a few units
+// in the last place.
 
 const (
 	ln2Hi = 6.93147180369123816490e-01 // 33 bits, so that k·ln2Hi is exact for every exponent k

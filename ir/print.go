@@ -16,8 +16,8 @@ import (
 
 // PrintOptions control how a graph is printed.
 type PrintOptions struct {
-	// Full prints large constants in full (base64), so that Parse gives back the same graph. Otherwise they are named by a
-	// hash of their content.
+	// Full prints large constants in full (base64), so that Parse gives back the same graph. Otherwise they are named
+	// by a hash of their content.
 	Full bool
 }
 

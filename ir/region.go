@@ -26,23 +26,24 @@ type Operand struct {
 	// Batched operands have a leading dimension of Members; of others all members read the same.
 	Batched bool
 	Storage
-	// Read, if its DType is set, is what the anchor sees: the value, rounded to numbers of that type times Read.Scale on the
-	// way. Other readers see the value. It has a Scale and Terms only.
+	// Read, if its DType is set, is what the anchor sees: the value, rounded to numbers of that type times Read.Scale
+	// on the way. Other readers see the value. It has a Scale and Terms only.
 	Read Storage
 }
 
-// Storage says what stands for a value in memory: an element is a number of type DType, times the Scale, times the factor of
-// its channel, times the factor of its block.
+// Storage says what stands for a value in memory: an element is a number of type DType, times the Scale, times the
+// factor of its channel, times the factor of its block.
 type Storage struct {
 	DType DType
 	Scale float64 // of all elements; 0 means 1
-	// PerChannel: a constant f64 vector, one for each index along ChannelAxis, of each member if the operand is batched.
-	// Only of the weights of an anchor, along its output channels.
+	// PerChannel: a constant f64 vector, one for each index along ChannelAxis, of each member if the operand is
+	// batched. Only of the weights of an anchor, along its output channels.
 	PerChannel  bool
 	ChannelAxis int
 	// Block > 0: a tensor of BlockScale, one for each Block neighbours along BlockAxis; the last block may be short.
 	Block, BlockAxis int
-	// SplitTerms = 2, only of what an anchor sees: the sum of the nearest number and the one nearest to what that leaves.
+	// SplitTerms = 2, only of what an anchor sees: the sum of the nearest number and the one nearest to what that
+	// leaves.
 	SplitTerms int
 }
 
@@ -82,8 +83,8 @@ func (s Storage) check(t Type) error {
 	return nil
 }
 
-// NewRegion makes a Region node without appending it, with one member, whose operands and results are stored as the types of
-// the body say. Its inputs are those of the body, in order.
+// NewRegion makes a Region node without appending it, with one member, whose operands and results are stored as the
+// types of the body say. Its inputs are those of the body, in order.
 func (g *Graph) NewRegion(family, name string, body *Graph, inputs ...*Value) (*Node, error) {
 	r := &Region{Family: family, Body: body}
 	for _, v := range body.Inputs {
@@ -138,8 +139,8 @@ func (n *Node) IsFamily(family string) bool {
 // Count is the number of members, at least 1.
 func (r *Region) Count() int { return max(1, r.Members) }
 
-// Anchor returns the node that a kernel feeds straight from memory: the contraction or window of the body; nil if there is
-// none.
+// Anchor returns the node that a kernel feeds straight from memory: the contraction or window of the body; nil if
+// there is none.
 func (r *Region) Anchor() *Node {
 	for _, n := range r.Body.Nodes {
 		if n.Op.Kind == KindContraction || n.Op.Kind == KindWindow {
@@ -241,9 +242,9 @@ func (s Storage) tensors() int {
 	return n
 }
 
-// BySize are loops that together compute what n does, one for the results of each number of elements: for a region of another family
-// whose kernel is refused, since a loop computes results of one size. They read the operands that they need, share n's outputs,
-// which stay n's, and belong to no graph. Results of one size are computed by n itself.
+// BySize are loops that together compute what n does, one for the results of each number of elements: for a region of
+// another family whose kernel is refused, since a loop computes results of one size. They read the operands that they
+// need, share n's outputs, which stay n's, and belong to no graph. Results of one size are computed by n itself.
 func (n *Node) BySize() []*Node {
 	sizes := map[int][]int{}
 	for i, v := range n.Region.Body.Outputs {

@@ -204,8 +204,8 @@ func (e *explicit) read(i int) error {
 	return nil
 }
 
-// isSumOfTerms reports whether operand i is a constant whose numbers are sums of two terms already, which reading leaves as they are.
-// Said so, a range of rounding has not to allow that the first term is one of two neighbours.
+// isSumOfTerms reports whether operand i is a constant whose numbers are sums of two terms already, which reading
+// leaves as they are. Said so, a range of rounding has not to allow that the first term is one of two neighbours.
 func (e *explicit) isSumOfTerms(i int) bool {
 	o, v := e.node.Region.Operands[i].Read, e.node.Inputs[i]
 	if o.SplitTerms != 2 || !v.IsConst() {

@@ -26,8 +26,9 @@ func (n *Node) Role() Role {
 	return RoleHeavy
 }
 
-// Sources are the inputs that a movement takes elements from, and fill, what it puts where it takes none: every element of its
-// output is one of theirs, or fill. ok is false for other nodes, and for movement that is heavy (Resize that interpolates).
+// Sources are the inputs that a movement takes elements from, and fill, what it puts where it takes none: every
+// element of its output is one of theirs, or fill. ok is false for other nodes, and for movement that is heavy
+// (Resize that interpolates).
 func (n *Node) Sources() (from []*Value, fill float64, ok bool) {
 	if n.Op.Kind != KindMovement || n.Role() != RoleLight {
 		return nil, 0, false

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Signature prints what a graph computes without names and without the values of its constants: graphs of one signature differ in those
-// alone.
+// Signature prints what a graph computes without names and without the values of its constants: graphs of one
+// signature differ in those alone.
 func (g *Graph) Signature() string {
 	var b strings.Builder
 	id := map[*Value]int{}

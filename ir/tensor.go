@@ -211,8 +211,8 @@ func (t *Tensor) Floats() []float64 {
 	return xs
 }
 
-// decodeHalf is DecodeFloat of Float16, faster: exponent and fraction are moved to where a double has them, and a product
-// with a power of two corrects the bias, of subnormal numbers too.
+// decodeHalf is DecodeFloat of Float16, faster: exponent and fraction are moved to where a double has them, and a
+// product with a power of two corrects the bias, of subnormal numbers too.
 func decodeHalf(h uint16) float64 {
 	if h&0x7c00 == 0x7c00 {
 		return DecodeFloat(Float16, uint64(h))

@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// Verify checks every invariant of the graph: names are unique, every value is defined before it is read, Def and Index
-// point back, nodes match their op's row and have the types that it infers, constants have as much data as their type needs,
-// region bodies satisfy the same, and regions satisfy the kernels' contract. The error names the node.
+// Verify checks every invariant of the graph: names are unique, every value is defined before it is read, Def and
+// Index point back, nodes match their op's row and have the types that it infers, constants have as much data as
+// their type needs, region bodies satisfy the same, and regions satisfy the kernels' contract. The error names the
+// node.
 func (g *Graph) Verify() error {
 	if err := g.verify(); err != nil {
 		return fmt.Errorf("graph %q: %w", g.Name, err)

@@ -113,7 +113,8 @@ func (r *Region) viewContract() error {
 	return nil
 }
 
-// loopContract: at most one node is more than index arithmetic and scalar functions, and all results have as many elements.
+// loopContract: at most one node is more than index arithmetic and scalar functions, and all results have as many
+// elements.
 func (r *Region) loopContract() error {
 	heavy := 0
 	for _, m := range r.Body.Nodes {

@@ -66,9 +66,10 @@ func inferWarpFrame(n *Node) ([]Type, error) {
 	return []Type{T(Uint8, frames, count, height, width)}, n.shaped(1, 4)
 }
 
-// chroma is the matrix between planes of half the size, m that of luma. openpilot's two generations disagree, and so do the samplings. With the nearest
-// pixel, pixels count from their corner: S·M·S⁻¹ with S = diag(½, ½, 1), so m2, m5 are half and m6, m7 twice. With the linear one they count
-// from their centre: pixel x is at 2x + ½ of luma. That is T·(M·U) with U = [2 0 ½; 0 2 ½; 0 0 1] and T = [½ 0 -¼; 0 ½ -¼; 0 0 1], in f32.
+// chroma is the matrix between planes of half the size, m that of luma. openpilot's two generations disagree, and so
+// do the samplings. With the nearest pixel, pixels count from their corner: S·M·S⁻¹ with S = diag(½, ½, 1), so m2, m5
+// are half and m6, m7 twice. With the linear one they count from their centre: pixel x is at 2x + ½ of luma. That is
+// T·(M·U) with U = [2 0 ½; 0 2 ½; 0 0 1] and T = [½ 0 -¼; 0 ½ -¼; 0 0 1], in f32.
 func (w warp) chroma(m [9]float32) [9]float32 {
 	if !w.linear {
 		for k, s := range [9]float32{1, 1, .5, 1, 1, .5, 2, 2, 1} {

@@ -4,8 +4,8 @@ package ir
 // output. Their shape is [Rows, Columns, taps…], perhaps with leading dimensions of 1.
 type Weights struct {
 	Rows, Columns, Taps int
-	// ByOutput: each row belongs to an output channel, and columns are the input channels of its group. Otherwise rows are
-	// input channels, and columns the output channels of their group.
+	// ByOutput: each row belongs to an output channel, and columns are the input channels of its group. Otherwise
+	// rows are input channels, and columns the output channels of their group.
 	ByOutput bool
 	Group    int
 	RowAxis  int // the weights' dimension of rows; that of columns is the next one

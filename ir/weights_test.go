@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWeightsConnectTheirChannels: with one weight 1 and the others 0, an op passes one input channel on to one output channel.
+// TestWeightsConnectTheirChannels: with one weight 1 and the others 0, an op passes one input channel on to one
+// output channel.
 func TestWeightsConnectTheirChannels(t *testing.T) {
 	image := func(c, size int) Type { return T(Float64, 2, c, size, size) }
 	conv := Attrs{"strides": []int{1, 1}, "pads": []int{0, 0, 0, 0}, "dilations": []int{1, 1}, "group": 2}
