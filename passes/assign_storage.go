@@ -27,19 +27,20 @@ var _ = register(Pass{
 type AssignStorageOptions struct {
 	// Quantisation is what is stored in 8 and 4 bits; nil: nothing.
 	Quantisation *Quantisation
-	// KeepF32 is the name of nodes, as of a loss, whose operands and results stay f32 where no anchor multiplies them; "":
-	// none.
+	// KeepF32 is the name of nodes, as of a loss, whose operands and results stay f32 where no anchor multiplies
+	// them; "": none.
 	KeepF32 string
-	// Provenance is filled unless it is nil: the name that a value had before it was stored, by the name that it has then.
+	// Provenance is filled unless it is nil: the name that a value had before it was stored, by the name that it has
+	// then.
 	Provenance map[string]string
 	// Halved is filled unless it is nil: weights in 16 bits, by those that they were made of. Graphs that share weights
 	// may share it in one precision, so that these are rounded once.
 	Halved map[*ir.Tensor]*ir.Tensor
 }
 
-// assignStorage stores what travels between regions in 16 bits, or in the 8 or 4 bits that a calibration chose: it fills in the
-// storage of each region's operands and results. Weights that are multiplied become constants of 16, 8 or 4 bits. Small
-// values that no anchor multiplies stay f32, as do inputs and outputs of the graph.
+// assignStorage stores what travels between regions in 16 bits, or in the 8 or 4 bits that a calibration chose: it
+// fills in the storage of each region's operands and results. Weights that are multiplied become constants of 16, 8
+// or 4 bits. Small values that no anchor multiplies stay f32, as do inputs and outputs of the graph.
 func assignStorage(ctx *Context, g *ir.Graph) error {
 	w := newStorageAssigner(ctx, g)
 	w.choose()
@@ -227,7 +228,8 @@ func (w *storageAssigner) countParts() {
 	}
 }
 
-// take takes what the plan says of values; blocks only on targets that multiply them, elsewhere they are stored in 16 bits.
+// take takes what the plan says of values; blocks only on targets that multiply them, elsewhere they are stored in 16
+// bits.
 func (w *storageAssigner) take() error {
 	for _, n := range w.g.Nodes {
 		for _, v := range n.Outputs {

@@ -129,7 +129,8 @@ func TestActivationsTravelAsBlocks(t *testing.T) {
 	require.Greater(t, relativeL2(want, evaluateAll(t, unrounded, in)[0].Floats()), 1e-2, "nothing was rounded")
 }
 
-// TestBlocksNeedATargetAndNarrowWeights: elsewhere activations are stored in 16 bits; a plan at odds with itself is refused.
+// TestBlocksNeedATargetAndNarrowWeights: elsewhere activations are stored in 16 bits; a plan at odds with itself is
+// refused.
 func TestBlocksNeedATargetAndNarrowWeights(t *testing.T) {
 	sm90, err := target.Lookup("sm_90")
 	require.NoError(t, err)

@@ -259,8 +259,8 @@ func (s *batcher) operandsOf(n *ir.Node) []operand {
 	return list
 }
 
-// stackable checks input i over the members: spans must follow each other, inputs of the graph be all the same or all read
-// by a loop.
+// stackable checks input i over the members: spans must follow each other, inputs of the graph be all the same or all
+// read by a loop.
 func (s *batcher) stackable(c *class, i int) bool {
 	o := s.operand(c.members[0], c.members[0].Inputs[i])
 	same := true
@@ -308,7 +308,8 @@ func (s *batcher) outputsAllow(c *class) bool {
 	return true
 }
 
-// readersThroughViews lists the readers of a value and of its views; view regions of one operand are not listed themselves.
+// readersThroughViews lists the readers of a value and of its views; view regions of one operand are not listed
+// themselves.
 func (s *batcher) readersThroughViews(v *ir.Value) []ir.Use {
 	var list []ir.Use
 	for _, u := range s.uses[v] {

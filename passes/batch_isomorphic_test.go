@@ -50,9 +50,9 @@ func TestTowersAndHeadsBecomeSharedLaunches(t *testing.T) {
 				families[key]++
 			}
 			delete(families, ir.FamilyView)
-			// A tower has seven dense convolutions, qkv, attention and its projection; seven depthwise convolutions; two
-			// pooled means. Alone are the conversion of both images, two layers of squeeze-excite for both towers, trunk,
-			// norm, and three layers of all heads.
+			// A tower has seven dense convolutions, qkv, attention and its projection; seven depthwise convolutions;
+			// two pooled means. Alone are the conversion of both images, two layers of squeeze-excite for both
+			// towers, trunk, norm, and three layers of all heads.
 			require.Equal(t, map[string]int{"contraction of 2": 10, "window of 2": 7, "loop of 2": 2, "loop": 8}, families, "%s", g)
 		})
 	}

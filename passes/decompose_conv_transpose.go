@@ -19,8 +19,8 @@ var _ = register(Pass{
 	},
 })
 
-// A launch takes as long as tensor cores take for some 2^24 products: so many with zeros may one convolution do that replaces
-// several.
+// A launch takes as long as tensor cores take for some 2^24 products: so many with zeros may one convolution do that
+// replaces several.
 const zeroMACs = 1 << 24
 
 // mostPhases is how many convolutions may stand for one; one may stand for so many phases.
@@ -29,13 +29,15 @@ const (
 	allPhases  = 256
 )
 
-// idle is how many times as many products as it needs a convolution of single channels may have: it takes as long as its image is large.
+// idle is how many times as many products as it needs a convolution of single channels may have: it takes as long as
+// its image is large.
 const idle = 4
 
-// decomposeConvTranspose computes y[p] = Σ_t x[(p + begin - t·dilation)/stride]·w[t], over the taps t for which that is whole, as
-// convolutions. All p of one remainder by the stride, a phase, have the same taps, so that a phase is a convolution of x
-// (sub-pixel convolution: Shi and others 2016, section 3), and phases are interleaved. Where that multiplies few zeros, one
-// convolution has the channels of all of them. Where only one phase has taps, its positions lie among zeros.
+// decomposeConvTranspose computes y[p] = Σ_t x[(p + begin - t·dilation)/stride]·w[t], over the taps t for which that
+// is whole, as convolutions. All p of one remainder by the stride, a phase, have the same taps, so that a phase is a
+// convolution of x (sub-pixel convolution: Shi and others 2016, section 3), and phases are interleaved. Where that
+// multiplies few zeros, one convolution has the channels of all of them. Where only one phase has taps, its positions
+// lie among zeros.
 func decomposeConvTranspose(s *sweep, n *ir.Node) {
 	if n.Op.Name != "ConvTranspose" || n.Inputs[0].Type.Numel() == 0 || n.Inputs[1].Type.Numel() == 0 {
 		return
@@ -97,8 +99,8 @@ type spread struct {
 // phase is the taps that output positions with one remainder read: runs of taps along every dimension.
 type phase []run
 
-// run is the taps first, first+step, … of which there are count: tap number j lies at x[u + at - j·dilation] for position u of
-// the phase. Without taps the phase is 0.
+// run is the taps first, first+step, … of which there are count: tap number j lies at x[u + at - j·dilation] for
+// position u of the phase. Without taps the phase is 0.
 type run struct{ first, step, count, at, dilation int }
 
 func newSpread(s *sweep, n *ir.Node) *spread {

@@ -42,8 +42,8 @@ var _ = register(Pass{
 // maxSteps bounds the unrolled steps of one layer, both directions together.
 const maxSteps = 256
 
-// onTensorCores reports whether anchors multiply 16 bits or fewer, which narrow stores, on tensor cores. A composite that is an anchor
-// has a kernel for these alone.
+// onTensorCores reports whether anchors multiply 16 bits or fewer, which narrow stores, on tensor cores. A composite
+// that is an anchor has a kernel for these alone.
 func (ctx *Context) onTensorCores() bool {
 	p, err := precision.Lookup(ctx.Precision)
 	return err == nil && pipelineOf(p)&narrowed != 0

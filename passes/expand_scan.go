@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// longestScan bounds the rows of CumSum and CumProd of which a kernel computes every element by itself, which takes as many
-	// steps as elements.
+	// longestScan bounds the rows of CumSum and CumProd of which a kernel computes every element by itself, which
+	// takes as many steps as elements.
 	longestScan = 256
 	scanBlock   = 64
 )

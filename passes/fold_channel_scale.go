@@ -20,12 +20,13 @@ var _ = register(Pass{
 	},
 })
 
-// scaleRatio is how many times as large as all that is multiplied in its place an image must be: scaled weights are written and read
-// again, and constants among them are needed in f32.
+// scaleRatio is how many times as large as all that is multiplied in its place an image must be: scaled weights are
+// written and read again, and constants among them are needed in f32.
 const scaleRatio = 16
 
-// foldableScales finds the products of an image [N,H,W,C] with a factor [C] that nothing but convolutions of one group reads. In the
-// gradient of an adapted layer three convolutions read the gradient times the gain, and a sum reads the gradient.
+// foldableScales finds the products of an image [N,H,W,C] with a factor [C] that nothing but convolutions of one
+// group reads. In the gradient of an adapted layer three convolutions read the gradient times the gain, and a sum
+// reads the gradient.
 func foldableScales(g *ir.Graph) map[*ir.Node]bool {
 	scales, uses := map[*ir.Node]bool{}, g.Uses()
 	for _, n := range g.Nodes {
@@ -61,8 +62,8 @@ func isConvOf(u ir.Use, input int) bool {
 	return n != nil && n.Op.Name == "Conv" && u.Index == input && n.Attrs.Int("group", 1) == 1 && n.Attrs.String("layout", "NCHW") == "NHWC"
 }
 
-// imageWeights is the convolution that reads a value, an image that nodes move for it alone, as weights, and the image's channels as its
-// outputs; or nil.
+// imageWeights is the convolution that reads a value, an image that nodes move for it alone, as weights, and the
+// image's channels as its outputs; or nil.
 func imageWeights(u ir.Use, uses map[*ir.Value][]ir.Use) *ir.Node {
 	axis := 3
 	for bijectiveUse(u) {

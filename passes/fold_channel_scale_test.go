@@ -9,8 +9,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestGainsSinkInGradients: in the gradient of adapted layers of many positions and few channels, the gain of a layer multiplies
-// weights and what is a gradient of weights, and no image.
+// TestGainsSinkInGradients: in the gradient of adapted layers of many positions and few channels, the gain of a layer
+// multiplies weights and what is a gradient of weights, and no image.
 func TestGainsSinkInGradients(t *testing.T) {
 	b := newGraphBuilder(t, ir.Float32)
 	x := b.input("x", ir.Float32, 1, 4, 24, 24)

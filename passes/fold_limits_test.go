@@ -12,8 +12,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// foldError is the relative L2 of a layer (x·factor - term)·W, whose x is made by another layer, in a precision: the graph after
-// all passes, rounded as it rounds, against the file in float64. What W multiplies has a deviation of 1.
+// foldError is the relative L2 of a layer (x·factor - term)·W, whose x is made by another layer, in a precision: the
+// graph after all passes, rounded as it rounds, against the file in float64. What W multiplies has a deviation of 1.
 func foldError(t *testing.T, in string, term, factor float64) float64 {
 	t.Helper()
 	const rows, size = 64, 128
@@ -38,8 +38,8 @@ func foldError(t *testing.T, in string, term, factor float64) float64 {
 	return relativeL2(got[0].Floats(), want[0].Floats())
 }
 
-// TestFold_BoundsTermsAndFactors: greatestTerm and greatestFactor stand where a layer's own error has grown six times, and
-// not yet at all.
+// TestFold_BoundsTermsAndFactors: greatestTerm and greatestFactor stand where a layer's own error has grown six
+// times, and not yet at all.
 func TestFold_BoundsTermsAndFactors(t *testing.T) {
 	const beyond = 1.001
 	for _, in := range []string{precision.FP32, precision.FP16, precision.BF16} {

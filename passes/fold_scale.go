@@ -76,8 +76,9 @@ func reciprocal(x float64) (float64, bool) {
 // smallestNormal is f32's: below it a reciprocal loses digits.
 const smallestNormal = 0x1p-126
 
-// stepsOf are the values that, through what rounds only once, are rounded to steps, as by QuantizeLinear, or compared. They
-// have to be computed as the file says: ties are common there, and another way of rounding would move them.
+// stepsOf are the values that, through what rounds only once, are rounded to steps, as by QuantizeLinear, or
+// compared. They have to be computed as the file says: ties are common there, and another way of rounding would move
+// them.
 func stepsOf(g *ir.Graph) map[*ir.Value]bool {
 	stepped := map[*ir.Value]bool{}
 	for _, n := range slices.Backward(g.Nodes) {
@@ -289,8 +290,8 @@ func beforeMovement(s *sweep, n *ir.Node) bool {
 	return true
 }
 
-// varyingAxis is the one dimension, of a value of the rank that c broadcasts to, along which c varies; -1 if there is no
-// such dimension.
+// varyingAxis is the one dimension, of a value of the rank that c broadcasts to, along which c varies; -1 if there is
+// no such dimension.
 func varyingAxis(c *ir.Value, rank int) int {
 	axis := -1
 	for i, d := range c.Type.Shape {
@@ -322,8 +323,8 @@ func axisBefore(m *ir.Node, axis int) (int, bool) {
 	return 0, false
 }
 
-// operandIntoWeights folds a constant factor or term of a linear op's operand into the op's weights or bias; a term only if
-// there is no padding, which it does not apply to.
+// operandIntoWeights folds a constant factor or term of a linear op's operand into the op's weights or bias; a term
+// only if there is no padding, which it does not apply to.
 func operandIntoWeights(s *sweep, n *ir.Node) bool {
 	l := linearOp(n)
 	if l == nil {

@@ -46,7 +46,8 @@ func fuse(ctx *Context, g *ir.Graph) error {
 	return f.emit()
 }
 
-// cluster is a region under construction. Values leave it only through its outputs, of which there is one until mergeTails.
+// cluster is a region under construction. Values leave it only through its outputs, of which there is one until
+// mergeTails.
 type cluster struct {
 	family string
 	nodes  map[*ir.Node]bool
@@ -182,8 +183,8 @@ func aligns(d *ir.Node) bool {
 	return x.Shape[last]%operandAlign != 0 || to != 0 && to != last
 }
 
-// growEpilogue follows the anchor's output while a single elementwise or bijective node reads it. A contraction that may have
-// several outputs stores a value that others read too, and goes on with what is computed from it alone.
+// growEpilogue follows the anchor's output while a single elementwise or bijective node reads it. A contraction that
+// may have several outputs stores a value that others read too, and goes on with what is computed from it alone.
 func (f *fuser) growEpilogue(c *cluster) {
 	transposed, stored := false, false
 	for {
@@ -229,7 +230,8 @@ func (f *fuser) follows(v *ir.Value, n *ir.Node) bool {
 	return from(v)
 }
 
-// next is the first of several elementwise nodes that read v and nothing else of its size: it can be computed where v is.
+// next is the first of several elementwise nodes that read v and nothing else of its size: it can be computed where v
+// is.
 func (f *fuser) next(v *ir.Value) *ir.Node {
 	var first *ir.Node
 	for _, u := range f.uses[v] {
@@ -252,7 +254,8 @@ func (f *fuser) growSides(c *cluster) {
 	})
 }
 
-// growUp adds each producer d of input i of a node n in c that accept approves and nothing outside reads, until none is left.
+// growUp adds each producer d of input i of a node n in c that accept approves and nothing outside reads, until none
+// is left.
 func (f *fuser) growUp(c *cluster, accept func(n *ir.Node, i int, d *ir.Node) bool) {
 	for changed := true; changed; {
 		changed = false

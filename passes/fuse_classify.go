@@ -4,8 +4,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// rereads reports whether a heavy node reads elements of its inputs many times. If not, their producers may be computed on
-// the fly.
+// rereads reports whether a heavy node reads elements of its inputs many times. If not, their producers may be
+// computed on the fly.
 func rereads(n *ir.Node) bool { return n.Op.Kind != ir.KindReduction }
 
 // isRowOp reports whether a node treats each row, the dimensions from axis on, independently.

@@ -94,8 +94,9 @@ func (f *fuser) tailOf(c *cluster) *ir.Value {
 	return only
 }
 
-// mergeSiblings merges elementwise loops of one size of which one reads what another computes, or which read the same value:
-// one kernel with several outputs, which loads that value once. The last ones come first: what only these read joins them.
+// mergeSiblings merges elementwise loops of one size of which one reads what another computes, or which read the same
+// value: one kernel with several outputs, which loads that value once. The last ones come first: what only these read
+// joins them.
 func (f *fuser) mergeSiblings() {
 	slices.SortFunc(f.all, func(a, b *cluster) int { return f.pos[b.root] - f.pos[a.root] })
 	near := map[*ir.Value][]*cluster{} // the elementwise loops that read or compute a value

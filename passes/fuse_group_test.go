@@ -11,8 +11,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestALongConcatIsWrittenInPlace by what computes its operands; those that nothing writes, or that are there twice, are
-// gathered, together with neighbours.
+// TestALongConcatIsWrittenInPlace by what computes its operands; those that nothing writes, or that are there twice,
+// are gathered, together with neighbours.
 func TestALongConcatIsWrittenInPlace(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	g := ir.NewGraph("g")
@@ -63,8 +63,8 @@ func TestALongConcatIsWrittenInPlace(t *testing.T) {
 	}
 }
 
-// TestLoopsThatReadOneValueAreOneKernel where programs train: an update of a value and its mean, scaled by a norm of what both
-// read. What the norm is computed from cannot be in the same kernel, since the norm lies between.
+// TestLoopsThatReadOneValueAreOneKernel where programs train: an update of a value and its mean, scaled by a norm of
+// what both read. What the norm is computed from cannot be in the same kernel, since the norm lies between.
 func TestLoopsThatReadOneValueAreOneKernel(t *testing.T) {
 	build := func() *ir.Graph {
 		g, err := ir.Parse(`graph "g" {

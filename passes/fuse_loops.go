@@ -28,9 +28,9 @@ func (f *fuser) growLoops() {
 	}
 }
 
-// canPlace reports whether the operands of a Concat are better written in place by their kernels than gathered by one:
-// each is the output of a node, none is claimed twice, and at most one of them would not need a kernel otherwise, unless
-// groupOperands has seen to those, or they can join the kernel of others.
+// canPlace reports whether the operands of a Concat are better written in place by their kernels than gathered by
+// one: each is the output of a node, none is claimed twice, and at most one of them would not need a kernel
+// otherwise, unless groupOperands has seen to those, or they can join the kernel of others.
 func (f *fuser) canPlace(n *ir.Node) bool {
 	seen := map[*ir.Value]bool{}
 	light := 0
@@ -58,8 +58,8 @@ func (f *fuser) placeable(v *ir.Value, seen map[*ir.Value]bool) bool {
 // isLight reports whether v would need no kernel if what reads it computed it.
 func (f *fuser) isLight(v *ir.Value) bool { return f.reader(v) != nil && !f.hasKernel(v.Def) }
 
-// hasSiblings reports whether an elementwise kernel that computes v would have others of its size to join (mergeSiblings):
-// v is read elsewhere too, or some value that it is computed from, element by element, is.
+// hasSiblings reports whether an elementwise kernel that computes v would have others of its size to join
+// (mergeSiblings): v is read elsewhere too, or some value that it is computed from, element by element, is.
 func (f *fuser) hasSiblings(v *ir.Value) bool {
 	size := v.Type.Numel()
 	for v = viewedWhole(v); v.Type.Numel() == size; {

@@ -7,7 +7,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// prepare rewrites nodes so that more of them meet in a region and every anchor is f32. It returns what groupOperands does.
+// prepare rewrites nodes so that more of them meet in a region and every anchor is f32. It returns what groupOperands
+// does.
 func prepare(ctx *Context, g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
 	visit := []func(s *sweep, n *ir.Node) bool{sliceBeforeRowOp, promoteAnchor, castIntoConcat, castForEachReader, viewForEachConv, moveForEachAttention, splitSum}
 	if ctx.Precision != precision.File {
@@ -85,8 +86,8 @@ func elementwiseReaders(uses []ir.Use) bool {
 	return true
 }
 
-// fromStored lists the elementwise nodes, few and cheap, that compute v from a value of its size that others read too, and from
-// smaller ones.
+// fromStored lists the elementwise nodes, few and cheap, that compute v from a value of its size that others read
+// too, and from smaller ones.
 func fromStored(v *ir.Value, uses map[*ir.Value][]ir.Use) []*ir.Node {
 	var path []*ir.Node
 	size, cost := v.Type.Numel(), 0
@@ -120,8 +121,8 @@ func fromStored(v *ir.Value, uses map[*ir.Value][]ir.Use) []*ir.Node {
 // searched among them, and a launch has at most 512 pointers.
 const manyOperands = 32
 
-// groupOperands makes every Concat of many operands one in place: neighbours that need no kernel of their own, or that cannot be
-// written in place, become Concats that a kernel gathers. It returns those of many operands.
+// groupOperands makes every Concat of many operands one in place: neighbours that need no kernel of their own, or
+// that cannot be written in place, become Concats that a kernel gathers. It returns those of many operands.
 func groupOperands(g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
 	grouped = map[*ir.Node]bool{}
 	for _, n := range slices.Clone(g.Nodes) {
@@ -165,8 +166,9 @@ func groupOperands(g *ir.Graph) (grouped map[*ir.Node]bool, err error) {
 	return grouped, err
 }
 
-// ownOperands gives a Concat an elementwise copy of each operand that is an output of the graph too, or an operand before,
-// where all are of one size and computed element by element: the kernel that computes it stores it in both places.
+// ownOperands gives a Concat an elementwise copy of each operand that is an output of the graph too, or an operand
+// before, where all are of one size and computed element by element: the kernel that computes it stores it in both
+// places.
 func ownOperands(g *ir.Graph) error {
 	taken := map[*ir.Value]bool{}
 	for _, v := range g.Outputs {
@@ -251,8 +253,8 @@ func sliceBeforeRowOp(s *sweep, n *ir.Node) bool {
 	return true
 }
 
-// promoteAnchor computes a narrow contraction or pool in f32 and rounds once: what a kernel does, and what the types of the
-// body then say.
+// promoteAnchor computes a narrow contraction or pool in f32 and rounds once: what a kernel does, and what the types
+// of the body then say.
 func promoteAnchor(s *sweep, n *ir.Node) bool {
 	if n.Op.Kind != ir.KindContraction && n.Op.Kind != ir.KindWindow {
 		return false
@@ -370,8 +372,8 @@ func moveForEachAttention(s *sweep, n *ir.Node) bool {
 // operandAlign is the multiple to which channels are padded: 16 bytes of f16.
 const operandAlign = 8
 
-// alignOperand pads the channels of a Conv, or K of a MatMul, whose operand is converted from graph inputs by a loop region
-// anyway, and the constant weights alike, so that rows begin at multiples of 16 bytes.
+// alignOperand pads the channels of a Conv, or K of a MatMul, whose operand is converted from graph inputs by a loop
+// region anyway, and the constant weights alike, so that rows begin at multiples of 16 bytes.
 func alignOperand(s *sweep, n *ir.Node) bool {
 	g, ok := n.Weights()
 	if !ok || n.Role() != ir.RoleContraction {

@@ -243,8 +243,8 @@ func (ctx *Context) unfused(first, second *ir.Node) bool {
 	return slices.Contains(ctx.Unfused, first.Name) || slices.Contains(ctx.Unfused, second.Name)
 }
 
-// reshaped is a contraction whose result, all of it in its order, is read as another shape by one view alone: the contraction with that
-// shape. It is nil where y is no such view.
+// reshaped is a contraction whose result, all of it in its order, is read as another shape by one view alone: the
+// contraction with that shape. It is nil where y is no such view.
 func reshaped(y *ir.Value, uses map[*ir.Value][]ir.Use) *ir.Node {
 	view := y.Def
 	if !view.IsFamily(ir.FamilyView) || y.Index > 0 {

@@ -16,9 +16,9 @@ func fuseAdapters(g *ir.Graph) error {
 	return err
 }
 
-// joinProducts makes one product of a layer's, by constant weights, and of the one of low rank that an adapter adds to it: x·W + u·B
-// in the forward direction, and g·Wᵀ + v·A in the gradient. Alone the second one reads and writes the layer's result for
-// a few multiply-adds an element.
+// joinProducts makes one product of a layer's, by constant weights, and of the one of low rank that an adapter adds
+// to it: x·W + u·B in the forward direction, and g·Wᵀ + v·A in the gradient. Alone the second one reads and writes
+// the layer's result for a few multiply-adds an element.
 func joinProducts(s *sweep, n *ir.Node) {
 	if n.Op.Name != "Add" {
 		return
@@ -35,8 +35,8 @@ func joinProducts(s *sweep, n *ir.Node) {
 	}
 }
 
-// rowProduct is a product of rows x [..., K] with a matrix [K, N], or of an image with channels last and a convolution that moves
-// nowhere.
+// rowProduct is a product of rows x [..., K] with a matrix [K, N], or of an image with channels last and a
+// convolution that moves nowhere.
 type rowProduct struct {
 	x, w       *ir.Value
 	transposed bool // [N, K], perhaps with taps of 1
@@ -93,9 +93,9 @@ func (p *rowProduct) matrix(s *sweep) *ir.Value {
 	return s.add("Reshape", w.Name, ir.Attrs{"shape": slices.Clone(w.Type.Shape[:2])}, w)
 }
 
-// gainsOfProducts finds the products of the gradient of an attention with a gain of each channel that products of matrices alone
-// read: the layer's, which multiplies by the gain as it reads, and those of an adapter, of whose few numbers a factor is made. No epilogue
-// can hold the gain, since the gradient is written packed.
+// gainsOfProducts finds the products of the gradient of an attention with a gain of each channel that products of
+// matrices alone read: the layer's, which multiplies by the gain as it reads, and those of an adapter, of whose few
+// numbers a factor is made. No epilogue can hold the gain, since the gradient is written packed.
 func gainsOfProducts(g *ir.Graph) map[*ir.Value]*ir.Node {
 	scales, uses := map[*ir.Value]*ir.Node{}, g.Uses()
 	for _, n := range g.Nodes {
@@ -116,8 +116,8 @@ func gainsOfProducts(g *ir.Graph) map[*ir.Value]*ir.Node {
 	return scales
 }
 
-// takesFactors reports whether a reader of rows can be computed from others, of which they are the products with a factor of each
-// column.
+// takesFactors reports whether a reader of rows can be computed from others, of which they are the products with a
+// factor of each column.
 func takesFactors(u ir.Use) bool {
 	n := u.Node
 	switch {

@@ -98,7 +98,8 @@ func anchors(g *ir.Graph) []string {
 	return names
 }
 
-// TestFuse_ScaleAfterAttentionGradientIsAFactor: the layer multiplies by it as it reads, and an adapter's few numbers take it.
+// TestFuse_ScaleAfterAttentionGradientIsAFactor: the layer multiplies by it as it reads, and an adapter's few numbers
+// take it.
 func TestFuse_ScaleAfterAttentionGradientIsAFactor(t *testing.T) {
 	for name, last := range map[string]string{
 		"of products alone":   "",

@@ -138,8 +138,8 @@ func randomGraph(t testing.TB, seed uint64) *ir.Graph {
 	return b.output(tail[len(tail)-1], ends[0])
 }
 
-// TestRandomGraphsKeepTheirOutputs runs the region passes on random graphs; each pass is held against the evaluator, the
-// result against the contract with the kernel families.
+// TestRandomGraphsKeepTheirOutputs runs the region passes on random graphs; each pass is held against the evaluator,
+// the result against the contract with the kernel families.
 func TestRandomGraphsKeepTheirOutputs(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() {

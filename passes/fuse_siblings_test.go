@@ -36,8 +36,8 @@ func steps(n int) (nodes, outputs string) {
 	return b.String(), o.String()
 }
 
-// TestSiblings_AreOneKernelAsFarAsRegistersHold: hundreds of nodes with few values at a time are one loop; values that are all
-// needed to the end are not, beyond what a thread has registers for.
+// TestSiblings_AreOneKernelAsFarAsRegistersHold: hundreds of nodes with few values at a time are one loop; values
+// that are all needed to the end are not, beyond what a thread has registers for.
 func TestSiblings_AreOneKernelAsFarAsRegistersHold(t *testing.T) {
 	nodes, outputs := steps(300)
 	require.Equal(t, 1, fusedSiblings(t, "graph \"g\" {\n  input %x: f32[64]\n"+nodes+outputs+"}"))
@@ -45,8 +45,8 @@ func TestSiblings_AreOneKernelAsFarAsRegistersHold(t *testing.T) {
 	require.Equal(t, 2, fusedSiblings(t, "graph \"g\" {\n  input %x: f32[64]\n"+nodes+outputs+"}"))
 }
 
-// TestSiblings_MoveWhatOthersCompute: an element that a kernel picks from an input by an index that it computes stands in its
-// loop; one that it would pick from what its own threads compute does not.
+// TestSiblings_MoveWhatOthersCompute: an element that a kernel picks from an input by an index that it computes
+// stands in its loop; one that it would pick from what its own threads compute does not.
 func TestSiblings_MoveWhatOthersCompute(t *testing.T) {
 	const text = `graph "g" {
   input %%x: f32[64]
@@ -64,8 +64,8 @@ func TestSiblings_MoveWhatOthersCompute(t *testing.T) {
 	require.Equal(t, 2, fusedSiblings(t, fmt.Sprintf(text, "a")))
 }
 
-// TestSiblings_WriteRowsOfATable: rows that are computed from one another, of which one is an output too and one stands there
-// twice, are results of one kernel.
+// TestSiblings_WriteRowsOfATable: rows that are computed from one another, of which one is an output too and one
+// stands there twice, are results of one kernel.
 func TestSiblings_WriteRowsOfATable(t *testing.T) {
 	require.Equal(t, 1, fusedSiblings(t, `graph "g" {
   input %x: f32[64]

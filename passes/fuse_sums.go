@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// A sum over the positions of an image for each channel has few results, which few blocks compute. One that is long is split into
-// parts, of which a second sum is made.
+// A sum over the positions of an image for each channel has few results, which few blocks compute. One that is long
+// is split into parts, of which a second sum is made.
 const (
 	longSum      = 512     // more rows are long
 	manyTerms    = 1 << 17 // fewer are summed in the time of a launch

@@ -12,8 +12,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestContractionsOfTrainingKeepWhatGradientsRead fuses layers whose gradient reads what stands in the middle of them: the kernel of
-// the contraction stores that too, unless it can be had again from what is stored, and stops where others must run first.
+// TestContractionsOfTrainingKeepWhatGradientsRead fuses layers whose gradient reads what stands in the middle of
+// them: the kernel of the contraction stores that too, unless it can be had again from what is stored, and stops
+// where others must run first.
 func TestContractionsOfTrainingKeepWhatGradientsRead(t *testing.T) {
 	const head = `graph "g" {
   input %x: f32[3,2]

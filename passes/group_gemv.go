@@ -13,8 +13,8 @@ var _ = register(Pass{
 	Run:     groupGEMV,
 })
 
-// groupGEMV turns M = 1 linear layers (a row times a constant matrix, plus bias, activation) into SegmentedMatVec nodes, one
-// for all layers of the same depth: layers that do not depend on each other become one launch.
+// groupGEMV turns M = 1 linear layers (a row times a constant matrix, plus bias, activation) into SegmentedMatVec
+// nodes, one for all layers of the same depth: layers that do not depend on each other become one launch.
 //
 //	group_gemv.go          what a linear layer is, which ones go together
 //	group_gemv_build.go    rows → SegmentedMatVec, activations, slices of its output

@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// buildDepth makes one SegmentedMatVec of the units of a depth whose inputs can lie in one vector without a copy, and one
-// for each other input.
+// buildDepth makes one SegmentedMatVec of the units of a depth whose inputs can lie in one vector without a copy, and
+// one for each other input.
 func (s *gemvGrouper) buildDepth(units []*layer) error {
 	bases, groups := s.inputsOf(units)
 	var joined []*layer

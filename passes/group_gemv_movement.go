@@ -31,8 +31,8 @@ func (s *gemvGrouper) absorbMovement() {
 	}
 }
 
-// untranspose returns x without the transpositions on the way to it, for each element of x where it is there, and which nodes
-// of the file are left out so; or nil.
+// untranspose returns x without the transpositions on the way to it, for each element of x where it is there, and
+// which nodes of the file are left out so; or nil.
 func (s *gemvGrouper) untranspose(x *ir.Value) (y *ir.Value, order []int, origins []ir.Origin) {
 	for _, u := range s.uses[x] {
 		if u.Node == nil || s.core[u.Node] == nil || u.Index != 0 {

@@ -304,6 +304,6 @@ func (d *adapting) layer(n *ir.Node) *ir.Value {
 	return y
 }
 
-// scaled is s times the product with A: of all products the one with the fewest numbers, and the gradient of the others' sum is then one
-// value.
+// scaled is s times the product with A: of all products the one with the fewest numbers, and the gradient of the
+// others' sum is then one value.
 func (d *adapting) scaled(u *ir.Value) *ir.Value { return d.Add("Mul", nil, u, d.Number(d.Scale)) }

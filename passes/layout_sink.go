@@ -138,7 +138,8 @@ func sinkThroughReshape(s *sweep, n *ir.Node, x *ir.Value, perm []int) {
 	if groups == nil {
 		return
 	}
-	// Each group's dimensions must be consecutive in x, not counting those of size 1; their place there orders the groups.
+	// Each group's dimensions must be consecutive in x, not counting those of size 1; their place there orders the
+	// groups.
 	for _, g := range groups {
 		for j, d := range g.from[1:] {
 			if !adjacent(x.Type.Shape, perm[g.from[j]], perm[d]) {

@@ -25,7 +25,8 @@ type term struct {
 	coef []float64 // nil if all ones
 }
 
-// linearOf reads every value of the graph that is a linear function of another one. Values inside a sum have one reader.
+// linearOf reads every value of the graph that is a linear function of another one. Values inside a sum have one
+// reader.
 func linearOf(g *ir.Graph, layout string, uses map[*ir.Value][]ir.Use) map[*ir.Value]*linear {
 	known := map[*ir.Value]*linear{}
 	inner := func(v *ir.Value) *linear {

@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// storage is memory that a program gives to values between launches, as codegen does: to a value and its views, or to a Concat
-// and what is written in place there.
+// storage is memory that a program gives to values between launches, as codegen does: to a value and its views, or to
+// a Concat and what is written in place there.
 type storage struct {
 	bytes   int
 	joined  bool     // of a Concat

@@ -22,7 +22,8 @@ type sweep struct {
 	err     error // the first error of add or replace
 }
 
-// maxRounds bounds rewriteToFixpoint: a pass that still changes the graph after that many sweeps is undoing its own work.
+// maxRounds bounds rewriteToFixpoint: a pass that still changes the graph after that many sweeps is undoing its own
+// work.
 const maxRounds = 100
 
 // rewriteToFixpoint sweeps until a sweep changes nothing.
@@ -72,8 +73,8 @@ func rewrite(g *ir.Graph, visit func(s *sweep, n *ir.Node)) (bool, error) {
 	return s.changed, nil
 }
 
-// inherit gives the nodes that a visit made what those came from that it made superfluous. If none were made the visited node
-// has it, or what takes its place.
+// inherit gives the nodes that a visit made what those came from that it made superfluous. If none were made the
+// visited node has it, or what takes its place.
 func (s *sweep) inherit(n *ir.Node, made []*ir.Node) {
 	if len(made) == 0 {
 		if s.dead[n] {
@@ -88,8 +89,8 @@ func (s *sweep) inherit(n *ir.Node, made []*ir.Node) {
 	}
 }
 
-// setOutputs replaces graph outputs. The name of an output is the port's, so the new value takes it over; one that has a
-// name of its own to keep, an input, a constant or another output, is copied.
+// setOutputs replaces graph outputs. The name of an output is the port's, so the new value takes it over; one that
+// has a name of its own to keep, an input, a constant or another output, is copied.
 func (s *sweep) setOutputs() error {
 	for i, v := range s.g.Outputs {
 		w := s.resolve(v)
@@ -217,7 +218,8 @@ func (s *sweep) setInput(n *ir.Node, i int, v *ir.Value) {
 	}
 }
 
-// replace makes every reader of old, an output of the visited node or of one before it whose readers all follow, read v.
+// replace makes every reader of old, an output of the visited node or of one before it whose readers all follow, read
+// v.
 func (s *sweep) replace(old, v *ir.Value) {
 	if s.err != nil || old == v {
 		return

@@ -18,8 +18,8 @@ var _ = register(Pass{
 // PromoteF32Options make inputs and outputs of the graph f32 where the file has f16 or bf16.
 type PromoteF32Options struct{ F32Inputs, F32Outputs bool }
 
-// isHalf reports whether d is a float that promote-f32 makes f32. Eight-bit and smaller floats stay: conversions to them are
-// what a quantised file means, not how its author saved memory.
+// isHalf reports whether d is a float that promote-f32 makes f32. Eight-bit and smaller floats stay: conversions to
+// them are what a quantised file means, not how its author saved memory.
 func isHalf(d ir.DType) bool { return d == ir.Float16 || d == ir.BFloat16 }
 
 // promoteF32 rebuilds the graph node by node with f32 in place of narrower floats. Constants keep their value.

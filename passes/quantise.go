@@ -11,9 +11,9 @@ import (
 // Quantisation is what a calibration chose, as plain data. Values and regions are named as in the graph that enters the
 // pass.
 type Quantisation struct {
-	// Values holds the values that are stored in less than 16 bits: numbers and their scale. Views share their operand's
-	// storage. Blocks lie along the last axis, a multiple of their size; every reader of such a value is a layer with blocks
-	// of weights that multiplies it unmoved.
+	// Values holds the values that are stored in less than 16 bits: numbers and their scale. Views share their
+	// operand's storage. Blocks lie along the last axis, a multiple of their size; every reader of such a value is a
+	// layer with blocks of weights that multiplies it unmoved.
 	Values map[string]ir.Storage
 	// Layers holds the regions whose anchor is changed, by the name of their first output.
 	Layers map[string]Layer
@@ -30,8 +30,8 @@ type Layer struct {
 	Bias    []float64  // added to each output channel, members one after another; nil: nothing
 }
 
-// withFile adds the layers whose weights the file has quantised and that the plan leaves alone; half is how activations of 16
-// bits are stored.
+// withFile adds the layers whose weights the file has quantised and that the plan leaves alone; half is how
+// activations of 16 bits are stored.
 func (q *Quantisation) withFile(g *ir.Graph, half ir.DType) *Quantisation {
 	out := &Quantisation{Values: q.Values, Layers: maps.Clone(q.Layers)}
 	if out.Layers == nil {

@@ -37,9 +37,9 @@ func (b *Base) rows(name string, rows []float64, out, in, taps int) RoundedRows 
 	return RoundRows(b.Operand, rows, out, in, taps)
 }
 
-// quantiseBase rounds every constant that MatMul and Conv multiply by to Context.Base, but those of depthwise convolutions. W ≈
-// s ⊙ Q has a scale s an output channel, and W·x becomes s ⊙ (Q·x): then the way back is Qᵀ·(s ⊙ dy), whose numbers need no scales
-// along what is summed. Whatever else reads W, such as its norm, gets s ⊙ Q in f32.
+// quantiseBase rounds every constant that MatMul and Conv multiply by to Context.Base, but those of depthwise
+// convolutions. W ≈ s ⊙ Q has a scale s an output channel, and W·x becomes s ⊙ (Q·x): then the way back is Qᵀ·(s ⊙
+// dy), whose numbers need no scales along what is summed. Whatever else reads W, such as its norm, gets s ⊙ Q in f32.
 func quantiseBase(ctx *Context, g *ir.Graph) error {
 	if ctx.Base.Format == nil {
 		return nil
@@ -165,8 +165,8 @@ func (r *roundedBase) plain(g *ir.Graph, v *ir.Value) *ir.Value {
 	return r.wide
 }
 
-// RoundedRows are weights [out, in, taps] as narrow numbers: each is a number times Unit times the scale of its output channel,
-// and that of its block of 16 input channels.
+// RoundedRows are weights [out, in, taps] as narrow numbers: each is a number times Unit times the scale of its
+// output channel, and that of its block of 16 input channels.
 type RoundedRows struct {
 	DType   ir.DType
 	Numbers []float64 // [out, in, taps]
@@ -177,8 +177,8 @@ type RoundedRows struct {
 	in, taps int
 }
 
-// Most of the product of a number and the scale of its block. A block whose greatest is to become 4 and not 6 has a scale half
-// as large again, which e4m3 has to hold.
+// Most of the product of a number and the scale of its block. A block whose greatest is to become 4 and not 6 has a
+// scale half as large again, which e4m3 has to hold.
 const mostOfBlocks = 6 * 256
 
 // RowsOf are the weights of a site, which has no members, as a calibration has rounded them: those of the first `in` input channels. Others
@@ -211,9 +211,10 @@ func RowsIn(o precision.Operand, in int) precision.Operand {
 	return o
 }
 
-// RoundRows rounds each of the rows of weights [out, in, taps] to the nearest numbers, with the scale that makes the greatest of
-// a row the greatest number. Of blocks the greatest becomes 6 or 4, whichever leaves the smaller squared error: between these
-// two there is no other number (Cook and others 2025, Four Over Six). Blocks of fewer than 16 are stored as e4m3 without.
+// RoundRows rounds each of the rows of weights [out, in, taps] to the nearest numbers, with the scale that makes the
+// greatest of a row the greatest number. Of blocks the greatest becomes 6 or 4, whichever leaves the smaller squared
+// error: between these two there is no other number (Cook and others 2025, Four Over Six). Blocks of fewer than 16
+// are stored as e4m3 without.
 func RoundRows(to precision.Operand, rows []float64, out, in, taps int) RoundedRows {
 	to = RowsIn(to, in)
 	r := RoundedRows{DType: ir.DTypeOf(to.Format), Numbers: make([]float64, len(rows)), Scales: make([]float64, out), in: in, taps: taps}

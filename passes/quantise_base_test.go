@@ -17,8 +17,8 @@ import (
 // bases are the formats that weights are rounded to.
 var bases = []precision.Operand{{Format: minifloat.E4M3FN}, {Format: minifloat.E3M2}, nvfp4}
 
-// TestRowsAreRoundedToTheNearest: of all numbers of the format, with the scales that were chosen, none is nearer; a row of zeros
-// stays one.
+// TestRowsAreRoundedToTheNearest: of all numbers of the format, with the scales that were chosen, none is nearer; a
+// row of zeros stays one.
 func TestRowsAreRoundedToTheNearest(t *testing.T) {
 	const out, in, taps = 5, 20, 3
 	rng := rand.New(rand.NewSource(1))

@@ -134,8 +134,8 @@ func (s *Site) Rows(elements []float64, in int) []float64 {
 	return out
 }
 
-// Block is the block of 16 in which weight k of a channel lies, of Blocks(), and BlockAt its position in the constant of
-// scales.
+// Block is the block of 16 in which weight k of a channel lies, of Blocks(), and BlockAt its position in the constant
+// of scales.
 func (s *Site) Block(k int) int {
 	taps := s.Geometry.Taps
 	return k/taps/ir.BlockSize*taps + k%taps

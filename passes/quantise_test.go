@@ -24,8 +24,8 @@ func fusedTowers(t *testing.T) *ir.Graph {
 	return g
 }
 
-// plain quantises every site to nearest, e4m3 with a scale a channel or e2m1 with blocks, and returns the layers with the
-// weights that they stand for.
+// plain quantises every site to nearest, e4m3 with a scale a channel or e2m1 with blocks, and returns the layers with
+// the weights that they stand for.
 func plain(sites []Site, d ir.DType) (map[string]Layer, map[string]*ir.Tensor) {
 	layers, exact := map[string]Layer{}, map[string]*ir.Tensor{}
 	for _, s := range sites {
@@ -82,7 +82,8 @@ func TestQuantisedWeightsMeanWhatTheyStandFor(t *testing.T) {
 	}
 }
 
-// TestReplacedWeightsAreNotRounded: of weights that a plan has other numbers for, none are made in 16 bits, so they need not fit f16 either.
+// TestReplacedWeightsAreNotRounded: of weights that a plan has other numbers for, none are made in 16 bits, so they
+// need not fit f16 either.
 func TestReplacedWeightsAreNotRounded(t *testing.T) {
 	g := fusedTowers(t)
 	sites := Sites(g)

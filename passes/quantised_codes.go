@@ -7,15 +7,15 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Weights that a file has quantised are constants that say how they were stored (ir.Codes). Passes move and scale them like
-// any others, their scales with them.
+// Weights that a file has quantised are constants that say how they were stored (ir.Codes). Passes move and scale
+// them like any others, their scales with them.
 
 // codeError is the relative error of a weight that is a number times scales, each product rounded to f32.
 const codeError = 4e-7
 
-// fromFile is the layer that stores a site's weights as the file did: e4m3, e2m1 with a scale for each 16 along the input
-// channels, or integers and other floats of 8 bits, which 16 bits hold exactly. It reports false where the file has not
-// quantised them, or in a form that no kernel multiplies.
+// fromFile is the layer that stores a site's weights as the file did: e4m3, e2m1 with a scale for each 16 along the
+// input channels, or integers and other floats of 8 bits, which 16 bits hold exactly. It reports false where the file
+// has not quantised them, or in a form that no kernel multiplies.
 func fromFile(s *Site, half ir.DType) (Layer, bool) {
 	w := s.Weights().Const
 	if w.Codes == nil {
@@ -65,8 +65,8 @@ func fromFile(s *Site, half ir.DType) (Layer, bool) {
 	return l, true
 }
 
-// tableOf is a constant that a file has quantised to floats with one scale for all, as a loop reads it: in 8 bits, or in those of
-// half where blocks have scales too. nil: it has other scales or numbers.
+// tableOf is a constant that a file has quantised to floats with one scale for all, as a loop reads it: in 8 bits, or
+// in those of half where blocks have scales too. nil: it has other scales or numbers.
 func tableOf(t *ir.Tensor, half ir.DType) (*ir.Tensor, ir.Storage) {
 	if t.Codes == nil || !t.Codes.DType.IsFloat() || t.Codes.DType.Bits() > 8 || !uniform(t.Codes.Scale.Floats()) {
 		return nil, ir.Storage{}
@@ -87,8 +87,9 @@ func tableOf(t *ir.Tensor, half ir.DType) (*ir.Tensor, ir.Storage) {
 	return ir.FromFloats(ir.Type{DType: s.DType, Shape: slices.Clone(t.Shape)}, numbers), s
 }
 
-// FromFile says which type a file has quantised a site's weights to, if it has, and which type stores them in programs with
-// 16-bit values of type half: ok is false where no kernel multiplies what the file has, so that the program does not keep it.
+// FromFile says which type a file has quantised a site's weights to, if it has, and which type stores them in
+// programs with 16-bit values of type half: ok is false where no kernel multiplies what the file has, so that the
+// program does not keep it.
 func (s *Site) FromFile(half ir.DType) (file *ir.Codes, stored ir.DType, ok bool) {
 	if file = s.Weights().Const.Codes; file == nil {
 		return nil, half, false
@@ -164,8 +165,8 @@ func (c *codeReader) blocksOf(s *Site, scales []float64) (*ir.Tensor, bool) {
 	return ir.FromFloats(ir.Type{DType: ir.BlockScale, Shape: s.BlockShape()}, out), true
 }
 
-// blocksAcross are the scales of blocks along the output channels, as the way back through a layer reads what the way forth has
-// blocks of along the input channels.
+// blocksAcross are the scales of blocks along the output channels, as the way back through a layer reads what the way
+// forth has blocks of along the input channels.
 func (c *codeReader) blocksAcross(s *Site) (*ir.Tensor, bool) {
 	g := &s.Geometry
 	if s.Segmented() || g.Group > 1 || s.N <= ir.BlockSize {
@@ -212,8 +213,8 @@ func moved(t *ir.Tensor, move func(*ir.Tensor) *ir.Tensor) *ir.Tensor {
 	return out
 }
 
-// codesOf says how the constant that a node's constants make was stored, if a file quantised it: nil where it was not, or
-// where the node leaves nothing of that.
+// codesOf says how the constant that a node's constants make was stored, if a file quantised it: nil where it was
+// not, or where the node leaves nothing of that.
 func codesOf(n *ir.Node) (*ir.Codes, error) {
 	again := func(inputs ...*ir.Tensor) (*ir.Tensor, error) {
 		m := *n

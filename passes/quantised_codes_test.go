@@ -27,8 +27,8 @@ func site(t *testing.T, n, k int, w *ir.Tensor) *Site {
 	return &s
 }
 
-// storedWeights folds what a file computes weights from, [k,n] there, and does to them what passes do: a transposition and
-// factors of the output channels.
+// storedWeights folds what a file computes weights from, [k,n] there, and does to them what passes do: a
+// transposition and factors of the output channels.
 func storedWeights(t *testing.T, k, n, block int, codes, scales *ir.Tensor, factors []float64) *ir.Tensor {
 	t.Helper()
 	g := ir.NewGraph("g")
@@ -56,8 +56,8 @@ func storedWeights(t *testing.T, k, n, block int, codes, scales *ir.Tensor, fact
 	return nil
 }
 
-// TestBlocksAreCarried: numbers and scales reach the layer as the file has them, whatever passes did: rows and blocks of zeros,
-// greatest and least block scales, scales that are powers of two.
+// TestBlocksAreCarried: numbers and scales reach the layer as the file has them, whatever passes did: rows and blocks
+// of zeros, greatest and least block scales, scales that are powers of two.
 func TestBlocksAreCarried(t *testing.T) {
 	const n, k = 12, 80
 	for _, d := range []ir.DType{ir.Float8E4M3FN, ir.Float32} {

@@ -51,8 +51,8 @@ func keptTrailingAxes(n *ir.Node) (int, bool) {
 	return axis, ok && n.Attrs.Bool("keepdims")
 }
 
-// normParameter takes a constant over the normalised dimensions into a norm: a factor as its scale, input 1; a term as its
-// bias, input 2.
+// normParameter takes a constant over the normalised dimensions into a norm: a factor as its scale, input 1; a term
+// as its bias, input 2.
 func normParameter(s *sweep, n *ir.Node, input int, norms ...string) {
 	mirrored(n, func(x, c *ir.Value) bool {
 		norm := defOp(x, norms...)

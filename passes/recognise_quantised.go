@@ -17,8 +17,8 @@ var _ = register(Pass{
 	},
 })
 
-// dequantised replaces DequantizeLinear(QuantizeLinear(x)) of one scale and zero point. Of constants pass fold keeps what they
-// were stored as.
+// dequantised replaces DequantizeLinear(QuantizeLinear(x)) of one scale and zero point. Of constants pass fold keeps
+// what they were stored as.
 func dequantised(s *sweep, n *ir.Node) bool {
 	q := defOp(n.Inputs[0], "QuantizeLinear")
 	if q == nil || q.Inputs[0].IsConst() || n.Attrs.DType("to") != ir.Float32 || q.Inputs[0].Type.DType != ir.Float32 {

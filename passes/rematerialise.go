@@ -135,7 +135,8 @@ type copied struct {
 
 const never = math.MaxInt
 
-// maxAgain bounds the regions that are computed again, as a multiple of those that there are: beyond, a budget is no use.
+// maxAgain bounds the regions that are computed again, as a multiple of those that there are: beyond, a budget is no
+// use.
 const maxAgain = 4
 
 func newRecorder(t *target.Target, g *ir.Graph, budget int) *recorder {
@@ -376,7 +377,8 @@ func (r *recorder) look() {
 	}
 }
 
-// timeAgain is the time to have a storage again, with all before it that is not there; without end where that cannot be had.
+// timeAgain is the time to have a storage again, with all before it that is not there; without end where that cannot
+// be had.
 func (r *recorder) timeAgain(s *storage) float64 {
 	s.seen = r.visit
 	if !s.again() {
@@ -391,8 +393,8 @@ func (r *recorder) timeAgain(s *storage) float64 {
 	return sum
 }
 
-// recomputed lists what the graph computes again, in the order that it had. A region that is read only where it was computed again is
-// computed there for the first time.
+// recomputed lists what the graph computes again, in the order that it had. A region that is read only where it was
+// computed again is computed there for the first time.
 func (r *recorder) recomputed(order []*ir.Node) (list []Recomputed) {
 	times := map[*ir.Node]int{}
 	for _, m := range r.g.Nodes {

@@ -19,13 +19,13 @@ var _ = register(Pass{
 	Run:   reorderForLocality,
 })
 
-// shrinks is how many times as large as all that a region writes its largest operand is, if the region is to run earlier: little more is
-// then alive than was, and mostly less.
+// shrinks is how many times as large as all that a region writes its largest operand is, if the region is to run
+// earlier: little more is then alive than was, and mostly less.
 const shrinks = 4
 
-// reorderForLocality orders the regions of a program that trains. Gradients of weights come last in its graph, since only the optimizer reads
-// them, when the gradient of the layer's result has long gone to DRAM; they are a thousandth of it. Regions that write about as much as
-// they read stay in their order.
+// reorderForLocality orders the regions of a program that trains. Gradients of weights come last in its graph, since
+// only the optimizer reads them, when the gradient of the layer's result has long gone to DRAM; they are a thousandth
+// of it. Regions that write about as much as they read stay in their order.
 func reorderForLocality(ctx *Context, g *ir.Graph) error {
 	if !ctx.Siblings {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Gradients of the parts of a tensor are padded to its shape and added, and what has several parts is cut where its parts are read:
-// the rules of this file put both together again.
+// Gradients of the parts of a tensor are padded to its shape and added, and what has several parts is cut where its
+// parts are read: the rules of this file put both together again.
 
 // zeroPad is v as a Pad by zeros that nothing else reads, or nil.
 func zeroPad(s *sweep, v *ir.Value) *ir.Node {
@@ -86,8 +86,8 @@ func joinParts(s *sweep, n *ir.Node) bool {
 	return true
 }
 
-// movedPart returns the value of which input i of a Concat is the i-th of as many equal parts along the first dimension, and the
-// nodes that have moved that part, in order; nil if it is none, or if something else reads it.
+// movedPart returns the value of which input i of a Concat is the i-th of as many equal parts along the first
+// dimension, and the nodes that have moved that part, in order; nil if it is none, or if something else reads it.
 func movedPart(s *sweep, n *ir.Node, i int) (whole *ir.Value, path []*ir.Node) {
 	v := n.Inputs[i]
 	for ; s.only(v) && defOp(v, "Reshape", "Transpose") != nil; v = v.Def.Inputs[0] {

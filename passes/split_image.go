@@ -23,7 +23,8 @@ var _ = register(Pass{
 	},
 })
 
-// SplitImageOptions hold the greatest magnitude of each float input in the data that formats are calibrated on, by name.
+// SplitImageOptions hold the greatest magnitude of each float input in the data that formats are calibrated on, by
+// name.
 type SplitImageOptions struct{ Greatest map[string]float64 }
 
 // imageChannels bounds the channels of an image: openpilot's two frames have 12.

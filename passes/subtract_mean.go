@@ -37,12 +37,13 @@ var _ = register(Pass{
 	},
 })
 
-// SubtractMeanOptions hold what is subtracted from values, by name: a number for each channel, members one after another.
+// SubtractMeanOptions hold what is subtracted from values, by name: a number for each channel, members one after
+// another.
 type SubtractMeanOptions struct{ Means map[string][]float64 }
 
-// meanSubtraction moves one value between regions by a constant for each channel, its last dimension: the region that computes it
-// subtracts the constant, and those that read it add it again. A layer that multiplies it adds W·constant to its bias,
-// which costs nothing and is exact, where W is rounded otherwise.
+// meanSubtraction moves one value between regions by a constant for each channel, its last dimension: the region that
+// computes it subtracts the constant, and those that read it add it again. A layer that multiplies it adds W·constant
+// to its bias, which costs nothing and is exact, where W is rounded otherwise.
 type meanSubtraction struct {
 	g       *ir.Graph
 	value   *ir.Value
@@ -94,8 +95,8 @@ func (c *meanSubtraction) possible(n *ir.Node) bool {
 	return len(c.sites) > 0 && len(c.means) == want
 }
 
-// isPerPixel reports whether a layer multiplies each vector of channels alone: at a border, zeros that pad an image would
-// stand for the mean.
+// isPerPixel reports whether a layer multiplies each vector of channels alone: at a border, zeros that pad an image
+// would stand for the mean.
 func isPerPixel(s Site) bool {
 	a := s.Anchor
 	x := a.Inputs[0].Type
@@ -173,7 +174,8 @@ func (c *meanSubtraction) products(s Site) *ir.Tensor {
 	return ir.FromFloats(ir.Type{DType: ir.Float32, Shape: shape}, out)
 }
 
-// Mean is a channel's mean as pass subtract-mean subtracts it: with 4 significant bits, since a few inputs tell no more of it.
+// Mean is a channel's mean as pass subtract-mean subtracts it: with 4 significant bits, since a few inputs tell no
+// more of it.
 func Mean(x float64) float64 {
 	fraction, e := math.Frexp(x)
 	return math.Ldexp(math.RoundToEven(fraction*16), e-4)

@@ -65,8 +65,8 @@ func Lookup(name string) (*Pass, error) {
 	return nil, fmt.Errorf("unknown pass %q (have %s)", name, strings.Join(slices.Sorted(maps.Keys(table)), ", "))
 }
 
-// Run applies the named passes to g, or the default pipeline of the context's precision if names is nil. After each pass
-// the graph is verified and, if observe is not nil, shown to it.
+// Run applies the named passes to g, or the default pipeline of the context's precision if names is nil. After each
+// pass the graph is verified and, if observe is not nil, shown to it.
 func Run(ctx *Context, g *ir.Graph, names []string, observe func(pass string, g *ir.Graph)) error {
 	if names == nil {
 		var err error
