@@ -13,10 +13,10 @@ type arenaRange struct {
 	offset      int
 }
 
-// packArena gives every range an offset such that ranges alive at the same launch do not overlap. It returns the arena's
-// size and the largest sum of live bytes, which no plan can go below. Ranges are placed one after the other, each at the
-// lowest offset that is free for its whole life: the larger first, which on chains of layers reaches the bound or nearly
-// so, or in another order where that makes the arena smaller.
+// packArena gives every range an offset such that ranges alive at the same launch do not overlap. It returns the
+// arena's size and the largest sum of live bytes, which no plan can go below. Ranges are placed one after the other,
+// each at the lowest offset that is free for its whole life: the larger first, which on chains of layers reaches the
+// bound or nearly so, or in another order where that makes the arena smaller.
 func packArena(ranges []*arenaRange) (arena, live int) {
 	live = liveBytes(ranges)
 	life := func(r *arenaRange) int { return r.last - r.first + 1 }

@@ -199,7 +199,8 @@ func TestBlocksTravelThroughAProgram(t *testing.T) {
 			size += w[i] * w[i]
 		}
 		t.Logf("%s: relative L2 %.2g", out.Name, math.Sqrt(d/size))
-		// f32 rounding alone is below 1e-6; a sum that falls to the other side of the middle of two codes is some 1e-3 of its row.
+		// f32 rounding alone is below 1e-6; a sum that falls to the other side of the middle of two codes is some
+		// 1e-3 of its row.
 		require.Less(t, math.Sqrt(d/size), 1e-3, out.Name)
 	}
 }
@@ -217,8 +218,8 @@ func TestBlocksTakeTheirBits(t *testing.T) {
 	require.Equal(t, 16*12*112/16, sizes[first[1].Name])
 }
 
-// TestMachineCodeOfBlocks: in the code of the program for sm_121 every product of NVFP4 is an OMMA, every producer converts
-// in hardware, and nothing spills.
+// TestMachineCodeOfBlocks: in the code of the program for sm_121 every product of NVFP4 is an OMMA, every producer
+// converts in hardware, and nothing spills.
 func TestMachineCodeOfBlocks(t *testing.T) {
 	ctx := context.Background()
 	tool, err := toolchain.FindPtxas(ctx)

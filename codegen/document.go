@@ -109,8 +109,8 @@ func originsOf(n *ir.Node) (names []string) {
 	return names
 }
 
-// docText is a text from a file as part of a comment: as it is if it is plain, else in quotes, with escapes for whatever ends a
-// line or is no ASCII. Of a long one the end, which tells it from others.
+// docText is a text from a file as part of a comment: as it is if it is plain, else in quotes, with escapes for
+// whatever ends a line or is no ASCII. Of a long one the end, which tells it from others.
 func docText(s string) string {
 	if len(s) > docName {
 		s = "..." + s[len(s)-docName+3:]

@@ -63,7 +63,8 @@ type Entry struct {
 	Graph    *ir.Graph
 	States   []StateBinding
 	Prefetch Prefetch
-	// HorizontalFusion makes small loops parts of other loops' launches (Result.Regions then has the region of the other loop).
+	// HorizontalFusion makes small loops parts of other loops' launches (Result.Regions then has the region of the
+	// other loop).
 	HorizontalFusion bool
 	// Objective is minimised over plans of a launch list's prefetches and hints, given the works that the launches
 	// were planned with. nil: the plan's own estimate of its time, which does not model what else occupies L2.
@@ -95,8 +96,8 @@ func Generate(entries []Entry, t *target.Target, f Families, w *Weights) (*Resul
 	return d.generate(entries)
 }
 
-// PlanLaunches lowers graphs of Regions as Generate does, but packs no weights and emits no kernels: its launches have memory, works and what they
-// prefetch.
+// PlanLaunches lowers graphs of Regions as Generate does, but packs no weights and emits no kernels: its launches
+// have memory, works and what they prefetch.
 func PlanLaunches(entries []Entry, t *target.Target, f Families) (*Result, error) {
 	d := &driver{target: t, families: f, buffers: &buffers{ports: map[string]*storage{}}}
 	return d.generate(entries)
@@ -474,7 +475,8 @@ func (d *driver) write(s *kernel.Spec) *written {
 	return &written{kernels: probe.Kernels, text: probe.String()}
 }
 
-// kernel returns the name of the spec's kernel as it was written, and adds it to the module unless an equal one is there.
+// kernel returns the name of the spec's kernel as it was written, and adds it to the module unless an equal one is
+// there.
 func (d *driver) kernel(s *kernel.Spec, w *written) string {
 	if name, ok := d.kernels[w.text]; ok {
 		d.info(name).Launches++

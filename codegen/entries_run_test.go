@@ -15,8 +15,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// TestEntriesRunOverTheSameVariablesAndState: entry run is y = w·x + count, entry step is w += x, count += 1, v = w·w. All
-// checks of the CPU device are on.
+// TestEntriesRunOverTheSameVariablesAndState: entry run is y = w·x + count, entry step is w += x, count += 1, v =
+// w·w. All checks of the CPU device are on.
 func TestEntriesRunOverTheSameVariablesAndState(t *testing.T) {
 	typ := ir.T(ir.Float32, 300)
 	of := func(g *kerneltest.Graph, op string, out string, in ...*ir.Value) *ir.Value {

@@ -51,8 +51,8 @@ func (l *list) keep() {
 	})
 }
 
-// overwrites reports whether a launch that reads an old value may write the new one over it: a loop without sums, in which no
-// element depends on another of that value. Its threads load all that they need before they store.
+// overwrites reports whether a launch that reads an old value may write the new one over it: a loop without sums, in
+// which no element depends on another of that value. Its threads load all that they need before they store.
 func (l *list) overwrites(p *launch, f feedback) bool {
 	n := p.region
 	if p.Copy != nil {
@@ -193,7 +193,8 @@ func (d *driver) number(v *runtime.Variant, lives []map[*storage]life) {
 	}
 }
 
-// assignOffsets gives the arena buffers of one entry their offsets. Entries run one after the other, so the largest sizes the arena.
+// assignOffsets gives the arena buffers of one entry their offsets. Entries run one after the other, so the largest
+// sizes the arena.
 func (d *driver) assignOffsets(v *runtime.Variant, lives map[*storage]life) {
 	var ranges []*arenaRange
 	var index []int

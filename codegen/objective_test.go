@@ -71,7 +71,8 @@ func (c curious) Lower(n *ir.Node, ctx *kernel.Context) (*kernel.Spec, error) {
 	return c.Families.Lower(n, ctx)
 }
 
-// TestAskingForAnAlignmentPlacesNothing: whoever asks for alignments, however often and in any order, the program and the order of its constants are the same.
+// TestAskingForAnAlignmentPlacesNothing: whoever asks for alignments, however often and in any order, the program and
+// the order of its constants are the same.
 func TestAskingForAnAlignmentPlacesNothing(t *testing.T) {
 	generate := func(f codegen.Families) ([]byte, *codegen.Result) {
 		w := codegen.NewWeights()

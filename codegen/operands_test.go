@@ -19,7 +19,8 @@ import (
 
 const elements = 1 << 16 // of a vector: 256 KB
 
-// scaled lowers any region of an activation x and a weight w to y = a·x + w, a given by value; work is what the cost model is told.
+// scaled lowers any region of an activation x and a weight w to y = a·x + w, a given by value; work is what the cost
+// model is told.
 func scaled(a float32, work *cost.Work) kerneltest.Lowering {
 	return func(n *ir.Node, _ *kernel.Context) (*kernel.Spec, error) {
 		return &kernel.Spec{Stem: "scaled", Family: "loop", Grid: [3]int{elements / 1024, 2, 2}, Block: [3]int{256, 1, 1}, Priority: -1, Work: work,

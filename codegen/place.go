@@ -302,8 +302,8 @@ type viewPart struct {
 	from, to, bytes int
 }
 
-// viewParts reads the outputs of a view region, which the verifier has checked to be views: a chain of nodes that rename or
-// cut the bytes of one input, or one Concat.
+// viewParts reads the outputs of a view region, which the verifier has checked to be views: a chain of nodes that
+// rename or cut the bytes of one input, or one Concat.
 func viewParts(n *ir.Node) ([][]viewPart, error) {
 	stored, err := n.Explicit()
 	if err != nil {

@@ -77,8 +77,9 @@ func (l *list) streams(stream []weight, keeps int) []weight {
 	return out
 }
 
-// planPrefetch decides what each launch prefetches, and whether contractions read their weights as evict-first: where that is allowed, and makes the
-// launches faster by more than worthHints, since what leaves first is not there in the next run.
+// planPrefetch decides what each launch prefetches, and whether contractions read their weights as evict-first: where
+// that is allowed, and makes the launches faster by more than worthHints, since what leaves first is not there in the
+// next run.
 func (l *list) planPrefetch(v *runtime.Variant, lives map[*storage]life, m *cost.Machine, a Prefetch) {
 	if a.Off || !m.DependentLaunch {
 		return
@@ -147,7 +148,8 @@ func (l *list) choosePrefetch(v *runtime.Variant, p *prefetchPlanner, a Prefetch
 	l.ask(best, p.once)
 }
 
-// fetched are the bytes that a launch reads of DRAM besides weights: of inputs, as far as its plan says that it reads them.
+// fetched are the bytes that a launch reads of DRAM besides weights: of inputs, as far as its plan says that it reads
+// them.
 func (l *launch) fetched(v *runtime.Variant) (bytes int) {
 	for _, r := range l.reads {
 		if v.Buffers[r.at.index].Kind == runtime.InputBuffer {
@@ -237,7 +239,8 @@ func (p *prefetchPlanner) within(window int) (chosen []prefetch, us float64) {
 	return chosen, us
 }
 
-// prefetchLimit is how many bytes the launch can prefetch: a slice for each block, none larger than one instruction brings.
+// prefetchLimit is how many bytes the launch can prefetch: a slice for each block, none larger than one instruction
+// brings.
 func (l *launch) prefetchLimit() int {
 	if l.spec == nil {
 		return 0
@@ -245,7 +248,8 @@ func (l *launch) prefetchLimit() int {
 	return l.spec.Grid[0] * l.spec.Grid[1] * l.spec.Grid[2] * (maxSlice - lineBytes)
 }
 
-// readOnce reports whether the entry's weights pass through L2 once a run: it cannot keep them all, and nearly all have one reader.
+// readOnce reports whether the entry's weights pass through L2 once a run: it cannot keep them all, and nearly all
+// have one reader.
 func (l *list) readOnce(stream []weight, lives map[*storage]life, m *cost.Machine) bool {
 	all, shared := 0, 0
 	for _, w := range stream {
@@ -297,8 +301,9 @@ func run(stream []weight, from, bytes int) (r prefetch) {
 	return r
 }
 
-// Fetching is a spec whose kernel begins with a prefetch: thread 0 of each block asks for a slice of a range. Pointer, bytes of a slice and of all
-// are parameters, so launches that prefetch different ranges, or none, share the kernel.
+// Fetching is a spec whose kernel begins with a prefetch: thread 0 of each block asks for a slice of a range.
+// Pointer, bytes of a slice and of all are parameters, so launches that prefetch different ranges, or none, share the
+// kernel.
 func Fetching(s *kernel.Spec) *kernel.Spec {
 	out := *s
 	at := slices.IndexFunc(s.Operands, func(o kernel.Operand) bool { return o.Number != nil })
@@ -352,7 +357,8 @@ func emitFetch(k *ptx.Kernel, grid [3]int, pointer, slice, all ptx.Sym) {
 	k.Place(end)
 }
 
-// sliceBytes is what each block prefetches of a range: whole lines, and at most maxSlice of a range within the launch's prefetchLimit.
+// sliceBytes is what each block prefetches of a range: whole lines, and at most maxSlice of a range within the
+// launch's prefetchLimit.
 func sliceBytes(bytes, blocks int) int { return (bytes/blocks + lineBytes) &^ (lineBytes - 1) }
 
 // params adds the parameters that Fetching asks for, and says what they make the kernel prefetch.

@@ -139,7 +139,8 @@ func TestPrefetch_ReadsWeightsAfterThePrefix(t *testing.T) {
 	require.Same(t, second, s[1].at)
 }
 
-// TestPrefetch_SlicesFitOneInstruction: a GPU cuts the size of a larger bulk prefetch. Slices cover the range all the same.
+// TestPrefetch_SlicesFitOneInstruction: a GPU cuts the size of a larger bulk prefetch. Slices cover the range all the
+// same.
 func TestPrefetch_SlicesFitOneInstruction(t *testing.T) {
 	for _, blocks := range []int{1, 2, 7, 48, 1000} {
 		l := &launch{spec: &kernel.Spec{Grid: [3]int{blocks, 1, 1}}}

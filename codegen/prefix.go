@@ -8,10 +8,10 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// BatchPrefix computes inputs of an entry's graph in smaller micro-batches: where first layers have much larger values than
-// later ones, L2 keeps those of few samples only, while later ones fill the device with many. Micro-batches of one
-// size take 8 to 16 % longer a frame for driver monitoring at batches of 8 to 64, 9 to 19 % for vision, and as long
-// for policy, which uses none (fp16, sm_121, predicted, 2026-11-29).
+// BatchPrefix computes inputs of an entry's graph in smaller micro-batches: where first layers have much larger
+// values than later ones, L2 keeps those of few samples only, while later ones fill the device with many.
+// Micro-batches of one size take 8 to 16 % longer a frame for driver monitoring at batches of 8 to 64, 9 to 19 % for
+// vision, and as long for policy, which uses none (fp16, sm_121, predicted, 2026-11-29).
 type BatchPrefix struct {
 	Graph   *ir.Graph // of Regions; its outputs are called as the inputs that they are slices of, and its inputs as those of the entry
 	Repeats int       // per repetition of the entry's graph, each on the next slices

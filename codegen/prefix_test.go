@@ -62,8 +62,8 @@ func prefixed(t *testing.T, rows, columns, prefixes, repeats int, batched bool) 
 		States: []codegen.StateBinding{{Input: "count", Output: "next_count"}}}
 }
 
-// TestBatchPrefix_ComputesEverySlice, of a list that is repeated and of one that is not, and of values in one piece and in two. All checks of the CPU device
-// are on.
+// TestBatchPrefix_ComputesEverySlice, of a list that is repeated and of one that is not, and of values in one piece
+// and in two. All checks of the CPU device are on.
 func TestBatchPrefix_ComputesEverySlice(t *testing.T) {
 	const rows, columns, prefixes = 3, 75, 4
 	for _, batched := range []bool{false, true} {
@@ -127,7 +127,8 @@ func TestBatchPrefix_ComputesEverySlice(t *testing.T) {
 	}
 }
 
-// TestBatchPrefix_ReadsAndWritesAsIfAlone: its kernels, emitted after those of the rest were planned, have the alignment of their own values.
+// TestBatchPrefix_ReadsAndWritesAsIfAlone: its kernels, emitted after those of the rest were planned, have the
+// alignment of their own values.
 func TestBatchPrefix_ReadsAndWritesAsIfAlone(t *testing.T) {
 	e := prefixed(t, 64, 256, 2, 1, true)
 	r, err := codegen.Generate([]codegen.Entry{e}, target.Default(), families.New(nil), codegen.NewWeights())

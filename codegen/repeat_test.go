@@ -15,8 +15,9 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// repeating is an entry with 75 elements for a repetition, 300 bytes, so that slices begin anywhere: y = c·x + count, count += x over the old
-// value, and last = x, which is read after the new value could be written, so that a copy carries it over: late = y − last.
+// repeating is an entry with 75 elements for a repetition, 300 bytes, so that slices begin anywhere: y = c·x + count,
+// count += x over the old value, and last = x, which is read after the new value could be written, so that a copy
+// carries it over: late = y − last.
 func repeating(t *testing.T, repeats int) codegen.Entry {
 	typ := ir.T(ir.Float32, 75)
 	g := kerneltest.NewGraph(t, "run")
@@ -43,7 +44,8 @@ func repeating(t *testing.T, repeats int) codegen.Entry {
 		States: []codegen.StateBinding{{Input: "count", Output: "next_count"}, {Input: "last", Output: "next_last"}}}
 }
 
-// TestARepeatedListComputesEverySlice, with states, of which each repetition changes its own slice. All checks of the CPU device are on.
+// TestARepeatedListComputesEverySlice, with states, of which each repetition changes its own slice. All checks of the
+// CPU device are on.
 func TestARepeatedListComputesEverySlice(t *testing.T) {
 	const repeats, n = 3, 75
 	weights := codegen.NewWeights()

@@ -16,7 +16,8 @@ import (
 )
 
 // TestScatter_WritesItsUpdatesOverAKeptValue: a ring of 4 rows of 75, of which a run replaces a row of each column. A
-// kernel that reads the old ring before changes nothing; one that reads it after makes the ring need a place of its own.
+// kernel that reads the old ring before changes nothing; one that reads it after makes the ring need a place of its
+// own.
 func TestScatter_WritesItsUpdatesOverAKeptValue(t *testing.T) {
 	const rows, n = 4, 75
 	for _, c := range []struct {

@@ -15,7 +15,8 @@ func (e *Entry) Signature() string {
 	return fmt.Sprintf("%s behind %d of %s", Signature(e.Graph), e.Prefix.Repeats, Signature(e.Prefix.Graph))
 }
 
-// Signature names a graph of regions for those who choose its schedules as a whole: whatever has it has the same launches.
+// Signature names a graph of regions for those who choose its schedules as a whole: whatever has it has the same
+// launches.
 func Signature(g *ir.Graph) string {
 	h := sha256.New()
 	id := map[*ir.Value]int{}

@@ -46,8 +46,8 @@ func (w *Weights) Add(data []byte) int {
 	return w.seen[key]
 }
 
-// AddVariable stores the initial value of a variable, once for all variants. Its bytes are never shared, since a program that
-// saves its variables changes them in place.
+// AddVariable stores the initial value of a variable, once for all variants. Its bytes are never shared, since a
+// program that saves its variables changes them in place.
 func (w *Weights) AddVariable(name string, data []byte) int {
 	if _, ok := w.variables[name]; !ok {
 		w.variables[name] = w.append(data)

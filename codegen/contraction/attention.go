@@ -10,10 +10,11 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// attend is an attention in normal form: problem.a is q [S,D], problem.b is k with rows T and columns D, v has rows T and
-// columns Dv; problem.m is S, problem.k is T, problem.n is Dv; z runs over members, batch and heads.
+// attend is an attention in normal form: problem.a is q [S,D], problem.b is k with rows T and columns D, v has rows T
+// and columns Dv; problem.m is S, problem.k is T, problem.n is Dv; z runs over members, batch and heads.
 //
-// Of its gradient, problem.m runs over the rows of the three results one after another and problem.n over the columns of each.
+// Of its gradient, problem.m runs over the rows of the three results one after another and problem.n over the columns
+// of each.
 type attend struct {
 	v       operand
 	dy      *operand // of a gradient: that of the result, [S,Dv]
@@ -199,8 +200,8 @@ func (g *gen) toStaging(row, col num) func(rows, cols int, v []ptx.Reg) {
 	}
 }
 
-// score turns a sum q·k into an exponent of 2: the sum times scale·log2(e), plus the mask; −∞ where key t is beyond T, unless it is known to be
-// inside, or, in a causal attention, after query row. Both are a number and a constant.
+// score turns a sum q·k into an exponent of 2: the sum times scale·log2(e), plus the mask; −∞ where key t is beyond
+// T, unless it is known to be inside, or, in a causal attention, after query row. Both are a number and a constant.
 func (g *gen) score(x ptx.Reg, t, row place, inside bool) {
 	a := g.p.attn
 	minus := ptx.FImm(float32(math.Inf(-1)))
@@ -253,8 +254,8 @@ func (g *gen) maskAt(t, row num) ptx.Reg {
 // lowest is where a running maximum starts: finite, so that a tile whose keys are all masked adds 0 and not NaN.
 const lowest = -math.MaxFloat32
 
-// total is what a row is divided by: at least the least normal number, so that a query whose keys are all masked gives 0
-// (ONNX Attention 24). Any other row's sum is 1 or more, and a NaN is in the numerator as well.
+// total is what a row is divided by: at least the least normal number, so that a query whose keys are all masked
+// gives 0 (ONNX Attention 24). Any other row's sum is 1 or more, and a NaN is in the numerator as well.
 func (g *gen) total(sum ptx.Reg) ptx.Reg {
 	const leastNormal = 0x1p-126
 	r := g.Reg(ptx.F32)

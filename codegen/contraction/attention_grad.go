@@ -22,13 +22,15 @@ func (p *problem) attentionGrad() error {
 	return nil
 }
 
-// gradPlan is the shape of a kernel that computes the gradients of one head in a block (FlashAttention, Dao and others 2022,
-// algorithm 4, with one tile): with P = softmax(q·kᵀ), computed again, and Q = P∘(dy·vᵀ - rowsum(P∘dy·vᵀ))·scale
+// gradPlan is the shape of a kernel that computes the gradients of one head in a block (FlashAttention, Dao and
+// others 2022, algorithm 4, with one tile): with P = softmax(q·kᵀ), computed again, and Q = P∘(dy·vᵀ -
+// rowsum(P∘dy·vᵀ))·scale
 //
 //	dq = Q·k    dk = Qᵀ·q    dv = Pᵀ·dy
 //
-// A warp owns 16 rows of q while it computes P and Q, whose accumulators, rounded to 16 bits, are the A fragments of Q·k. Both
-// go to shared memory as well, where ldmatrix transposes them for the other two products, of which a warp owns 16 rows of keys.
+// A warp owns 16 rows of q while it computes P and Q, whose accumulators, rounded to 16 bits, are the A fragments of
+// Q·k. Both go to shared memory as well, where ldmatrix transposes them for the other two products, of which a warp
+// owns 16 rows of keys.
 type gradPlan struct {
 	Schedule
 	rows        int // of every tile: S and T, whichever is more, padded to 16
@@ -244,7 +246,8 @@ func (c *gradCore) queries() [][]ptx.Reg {
 	return c.product(func(k int) []ptx.Reg { return a[k] }, c.at.k.base)
 }
 
-// keep writes the accumulators of the warp's rows, rounded to 16 bits, to shared memory, and returns them as A fragments.
+// keep writes the accumulators of the warp's rows, rounded to 16 bits, to shared memory, and returns them as A
+// fragments.
 func (c *gradCore) keep(base int, x [][]ptx.Reg, row num) [][]ptx.Reg {
 	sw := layout.NewSwizzle(c.at.pitch * 2)
 	within := c.mul(c.mod(c.lane, 4), 4)

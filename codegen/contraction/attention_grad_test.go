@@ -86,7 +86,8 @@ func TestAttentionGradEqualsTheReference(t *testing.T) {
 	}
 }
 
-// TestMaskedQueriesHaveNoGradient: keys that a mask hides get none, and a query without any key has none and gives none.
+// TestMaskedQueriesHaveNoGradient: keys that a mask hides get none, and a query without any key has none and gives
+// none.
 func TestMaskedQueriesHaveNoGradient(t *testing.T) {
 	b := newRegion(t)
 	c := attentionGradCase{b: 1, h: 1, s: 8, t: 40, d: 16, dv: 16, dtype: f16, mask: []int{8, 40}}

@@ -5,8 +5,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// attnMMA: a warp owns 16 rows of q. The scores' accumulators are, rounded to 16 bits, the A fragments of p·v: the C fragments
-// of two neighbouring n8 tiles hold what an A fragment of k16 wants.
+// attnMMA: a warp owns 16 rows of q. The scores' accumulators are, rounded to 16 bits, the A fragments of p·v: the C
+// fragments of two neighbouring n8 tiles hold what an A fragment of k16 wants.
 type attnMMA struct {
 	q        [][]ptx.Reg // A fragments of q, for every k16 step of D
 	out      [][]ptx.Reg // accumulators, for every n8 tile of the warp's columns of Dv

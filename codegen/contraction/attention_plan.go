@@ -13,9 +13,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// attnPlan is how the attention of BM rows of q of one head is computed: walking over T in tiles of BK with the running maximum and sum of
-// the softmax. Each of WarpsM warps has some rows, and each of WarpsN a part of the columns of Dv, padded to BN. Warps of the same rows
-// compute the same scores.
+// attnPlan is how the attention of BM rows of q of one head is computed: walking over T in tiles of BK with the
+// running maximum and sum of the softmax. Each of WarpsM warps has some rows, and each of WarpsN a part of the
+// columns of Dv, padded to BN. Warps of the same rows compute the same scores.
 type attnPlan struct {
 	Schedule
 	dp       int // D padded to a power of two

@@ -136,7 +136,8 @@ func (in *blockProduct) fits(s Schedule) error {
 	return in.pl.fits(s)
 }
 
-// chunk is how many elements of a row lie in one tile: as many as 256 bytes hold, unless fewer are padded with fewer zeros.
+// chunk is how many elements of a row lie in one tile: as many as 256 bytes hold, unless fewer are padded with fewer
+// zeros.
 func (in *blockProduct) chunk() (best int) {
 	num := &in.p.num
 	unit := 4
@@ -152,8 +153,8 @@ func (in *blockProduct) chunk() (best int) {
 	return best
 }
 
-// Sizes in shared memory of the rows, of the weights of a chunk of columns, and of what warps exchange that share K: this lies where the weights
-// were, if it is no larger.
+// Sizes in shared memory of the rows, of the weights of a chunk of columns, and of what warps exchange that share K:
+// this lies where the weights were, if it is no larger.
 func (in *blockProduct) rowBytes(s Schedule) int { return s.chunks(in.p) * in.p.num.madeA(s.BM, s.BK) }
 func (in *blockProduct) weightBytes(s Schedule) int {
 	return s.chunks(in.p) * in.p.num.tileB(s.BN, s.BK)
@@ -210,7 +211,8 @@ func (in *blockProduct) digits(g *gen) []num {
 	return z
 }
 
-// load brings the rows of the block's tile along M to shared memory: with plain stores, or with copies of the next group.
+// load brings the rows of the block's tile along M to shared memory: with plain stores, or with copies of the next
+// group.
 func (r *running) load() {
 	g := r.g
 	if r.p.producer != nil {
@@ -307,7 +309,8 @@ func zero(g *gen, regs []ptx.Reg) {
 	}
 }
 
-// prepare computes what depends on a group's columns only, so that scales and biases are loaded while sums are being computed.
+// prepare computes what depends on a group's columns only, so that scales and biases are loaded while sums are being
+// computed.
 func (r *running) prepare(x *group, first num) {
 	g, e := r.g, r.pl.epilogue
 	x.em = expr.NewEmitter(g.Kernel, r.pl.B, g.envOf(r.pl.Lowering))
@@ -324,7 +327,8 @@ func (r *running) prepare(x *group, first num) {
 	x.em.Hoist(e.result)
 }
 
-// finish makes of a group's sums what is stored, or of those of two groups, which with the other lanes of a quad have a block.
+// finish makes of a group's sums what is stored, or of those of two groups, which with the other lanes of a quad have
+// a block.
 func (r *running) finish(groups []*group, put func(row num, more int, column num, words []ptx.Reg)) {
 	first := groups[0]
 	for i, row := range first.rows {
@@ -377,7 +381,8 @@ func (r *running) fours() (out []*group) {
 	return out
 }
 
-// pairs are the groups of a lane's fragments, where the warps along K share them. Fragments are numbered by n8 tile, m16 tile and half.
+// pairs are the groups of a lane's fragments, where the warps along K share them. Fragments are numbered by n8 tile,
+// m16 tile and half.
 func (r *running) pairs() (out []*group) {
 	g, c, s := r.g, r.mma, r.g.s
 	f := layout.C16x8
@@ -457,7 +462,8 @@ func (r *running) take(i int) (sum []ptx.Reg) {
 	return sum
 }
 
-// work is what a warp does for a chunk of columns, copies of weights included, and for the rows that lie in memory; and the block's multiply-adds for the chunk.
+// work is what a warp does for a chunk of columns, copies of weights included, and for the rows that lie in memory;
+// and the block's multiply-adds for the chunk.
 func (in *blockProduct) work(s Schedule, loop, tail *cost.Work) (macs float64) {
 	p, pl := in.p, in.pl
 	chunks := float64(s.chunks(p))

@@ -38,7 +38,8 @@ var blockCases = []narrowCase{
 	{h: 5, w: 7, c: 256, co: 64, window: 1, stride: 1, group: 1, a: bf16, b: bf16, members: 1},
 }
 
-// outputScale is a scale with which block scales of the case's outputs are neither near e4m3's greatest value nor subnormal.
+// outputScale is a scale with which block scales of the case's outputs are neither near e4m3's greatest value nor
+// subnormal.
 func (c narrowCase) outputScale() float64 {
 	size := 0.1 * math.Sqrt(float64(max(c.k, c.c*c.window*c.window)))
 	return size / 50

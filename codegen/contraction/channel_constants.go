@@ -53,7 +53,8 @@ func (h *channelConstants) lower(l *lower.Lowering) {
 	}
 }
 
-// take makes variables of the constants that values read, of a run of channels that begins at one; it fails if they read those of other channels.
+// take makes variables of the constants that values read, of a run of channels that begins at one; it fails if they
+// read those of other channels.
 func (h *channelConstants) take(l *lower.Lowering, values []*expr.Expr, first *expr.Expr) {
 	done := map[*expr.Expr]*expr.Expr{}
 	for i := range h.rows {

@@ -9,7 +9,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// work is what the launch of a schedule does, on average over its blocks. Activations are taken to be in L2, weights in DRAM.
+// work is what the launch of a schedule does, on average over its blocks. Activations are taken to be in L2, weights
+// in DRAM.
 func (s Schedule) work(p *problem, pl *plan, m *cost.Machine) *cost.Work {
 	blocks, threads := s.blocks(p), s.threads()
 	chunks := float64(s.chunks(p)) / float64(s.SplitK) // of a block
@@ -100,8 +101,8 @@ func (s Schedule) bytesB(p *problem, pl *plan) float64 {
 	return bytes
 }
 
-// mainLoop is what a warp does on a chunk: copies to shared memory, reads of fragments, conversions and products. Issued holds
-// only instructions of no other pipe.
+// mainLoop is what a warp does on a chunk: copies to shared memory, reads of fragments, conversions and products.
+// Issued holds only instructions of no other pipe.
 func (s Schedule) mainLoop(p *problem, pl *plan) cost.Work {
 	w, n := s.multiply(p, pl), &p.num
 	copies := func(bytes, each int) float64 { return float64(ceilDiv(bytes, each*s.threads())) }
@@ -171,8 +172,8 @@ func (s Schedule) multiply(p *problem, pl *plan) (w cost.Work) {
 	return w
 }
 
-// tail is what a warp does before and after its main loop: mostly, its sums go through shared memory, and with split-K through
-// L2, to the epilogue.
+// tail is what a warp does before and after its main loop: mostly, its sums go through shared memory, and with
+// split-K through L2, to the epilogue.
 func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
 	e, group := pl.epilogue, p.group()
 	tile := float64(s.BM * s.BN)
@@ -208,7 +209,8 @@ func (s Schedule) tail(p *problem, pl *plan) (w cost.Work) {
 	return w
 }
 
-// veryLongK is a K whose sixteenth part is long too: that of weights' gradients, which sum over all positions of a batch.
+// veryLongK is a K whose sixteenth part is long too: that of weights' gradients, which sum over all positions of a
+// batch.
 const veryLongK = 1 << 14
 
 // mostCandidates is about how many there are.
@@ -264,8 +266,8 @@ func candidates(p *problem) []Schedule {
 	return append(out, large(p)...)
 }
 
-// large are the schedules for products of many tiles, where what is read of L2 for a product counts: of large tiles, whose sums take less shared
-// memory than the stages, so that a multiprocessor holds more of them.
+// large are the schedules for products of many tiles, where what is read of L2 for a product counts: of large tiles,
+// whose sums take less shared memory than the stages, so that a multiprocessor holds more of them.
 func large(p *problem) (out []Schedule) {
 	for _, tile := range [][2]int{{64, 64}, {64, 128}, {128, 64}, {128, 128}, {256, 64}, {64, 256}, {256, 128}, {128, 256}} {
 		for _, w := range [][2]int{{32, 32}, {64, 32}, {32, 64}, {64, 64}} {
@@ -282,8 +284,8 @@ func large(p *problem) (out []Schedule) {
 	return out
 }
 
-// shortK is the length to which the K of 8-bit weights may be padded in any case: four warps then share a chunk, where a
-// warp alone issues too little, and weights of so few rows are small.
+// shortK is the length to which the K of 8-bit weights may be padded in any case: four warps then share a chunk,
+// where a warp alone issues too little, and weights of so few rows are small.
 const shortK = 128
 
 // longestK is how far one of these schedules may pad K. Narrow weights are there to be small, on disk as in memory: an
@@ -302,7 +304,8 @@ func longestK(p *problem, fit []Schedule) int {
 	return least + least/8
 }
 
-// Choose implements kernel.Kernel: the candidate of least estimated time, with a reason if it leaves multiprocessors without a block.
+// Choose implements kernel.Kernel: the candidate of least estimated time, with a reason if it leaves multiprocessors
+// without a block.
 func (k *tiled) Choose() (kernel.Choice, error) {
 	p, pl, t := k.p, k.plan, k.ctx.Target
 	var best Schedule

@@ -5,8 +5,8 @@
 //	plan      parameters and how wide each operand is read
 //	gen       the kernel: cp.async pipeline, mma.sync or fma.rn core, split-K by the last block to arrive, epilogue
 //
-// Operands of 16, 8 and 4 bits move alike, 32 bytes of K at a time; numerics says in which type they are multiplied and what
-// a warp converts on the way to its fragments:
+// Operands of 16, 8 and 4 bits move alike, 32 bytes of K at a time; numerics says in which type they are multiplied
+// and what a warp converts on the way to its fragments:
 //
 //	e4m3 × e4m3           mma m16n8k32; as f16 where a target has none
 //	f16 rounded × e4m3    rounded to e4m3 in registers, then the same
@@ -19,7 +19,8 @@
 //
 // An epilogue stores f32, 16 bits, e4m3, or NVFP4 where the body ends with BlockQuantize: a thread finishes a block.
 //
-// A convolution is an implicit matrix multiplication: m runs over output pixels, n over output channels, k over window taps
-// and input channels; a tap outside of the image is a copy of zero bytes. Constant weights are packed offline into the
-// order in which the compute core reads them, or, where several kernels of a program read them, into tiles for all of these.
+// A convolution is an implicit matrix multiplication: m runs over output pixels, n over output channels, k over
+// window taps and input channels; a tap outside of the image is a copy of zero bytes. Constant weights are packed
+// offline into the order in which the compute core reads them, or, where several kernels of a program read them, into
+// tiles for all of these.
 package contraction

@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// group is how many neighbouring columns a thread finishes together: 16 where a narrow output divides into them (16 bytes
-// of e4m3, a block of NVFP4), else 8.
+// group is how many neighbouring columns a thread finishes together: 16 where a narrow output divides into them (16
+// bytes of e4m3, a block of NVFP4), else 8.
 func (p *problem) group() int {
 	for _, o := range p.outs {
 		if o.dtype.Bits() > 8 || p.n%16 != 0 {
@@ -37,7 +37,8 @@ type epilogue struct {
 	exact  bool       // every group of columns is inside or outside of the matrix as a whole
 }
 
-// newEpilogue builds the function of a group of so many columns and decides how the output is accessed. Names of variables end with a tag.
+// newEpilogue builds the function of a group of so many columns and decides how the output is accessed. Names of
+// variables end with a tag.
 func newEpilogue(p *problem, l *lower.Lowering, ctx *kernel.Context, group int, tag string) (*epilogue, error) {
 	e := &epilogue{group: group, tag: tag, exact: p.n%group == 0}
 	var types []ir.DType

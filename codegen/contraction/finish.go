@@ -38,8 +38,8 @@ func (g *gen) prepare() *tail {
 	return t
 }
 
-// finish sums the tiles of the warps along K and of the blocks of a split, in fixed order, and runs the epilogue, for a part of the rows. A
-// thread takes groups of columns.
+// finish sums the tiles of the warps along K and of the blocks of a split, in fixed order, and runs the epilogue, for
+// a part of the rows. A thread takes groups of columns.
 func (g *gen) finish(t *tail, part int) {
 	var work ptx.Reg
 	if g.s.SplitK > 1 {
@@ -167,7 +167,8 @@ func (g *gen) columns() columns {
 	return c
 }
 
-// groups runs f for every group of columns of a part of the tile that lies in the matrix; row is that of the staging tile.
+// groups runs f for every group of columns of a part of the tile that lies in the matrix; row is that of the staging
+// tile.
 func (g *gen) groups(c columns, part int, f func(index, row, col, m, n num)) {
 	s, p := g.s, g.p
 	group := p.group()

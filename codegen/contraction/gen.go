@@ -36,7 +36,8 @@ type core interface {
 	begin(g *gen)
 	// compute consumes a chunk: of A the tile at a byte offset of shared memory, of B that of the stage at another.
 	compute(g *gen, tileA, stage num)
-	// more adds the product of the tiles at a byte offset, for which second is the generator, in the first warps along K.
+	// more adds the product of the tiles at a byte offset, for which second is the generator, in the first warps
+	// along K.
 	more(g, second *gen, at num)
 	// store writes the accumulators to the staging tile: f32, row-major, a tile for every warp along K.
 	// Of several parts of a warp's rows, those of one.
@@ -259,8 +260,8 @@ func (g *gen) panel() num {
 	return x
 }
 
-// prefetchBytes is how many bytes of its weights a block prefetches into L2 before it waits: all blocks together at most
-// half of L2.
+// prefetchBytes is how many bytes of its weights a block prefetches into L2 before it waits: all blocks together at
+// most half of L2.
 func (g *gen) prefetchBytes() int {
 	s, p := g.s, g.p
 	rest := (s.chunksPerSplit(p) - (s.Stages - 1)) * g.w.bytes

@@ -15,8 +15,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// weightGradient is the gradient of the weights of a convolution of x [n,h,w,group·c] whose result's is dy [n,oh,ow,group·out]: x by
-// dy, over positions in place of taps, images in place of channels and channels in place of images (ir, gradConv).
+// weightGradient is the gradient of the weights of a convolution of x [n,h,w,group·c] whose result's is dy
+// [n,oh,ow,group·out]: x by dy, over positions in place of taps, images in place of channels and channels in place of
+// images (ir, gradConv).
 type weightGradient struct {
 	n, h, w, c, out, kh, kw, stride, dilation, pad, group int
 	dtype                                                 ir.DType
@@ -85,8 +86,8 @@ func TestWeightGradientsReadNeighbours(t *testing.T) {
 	}
 }
 
-// TestGradientsOfLowRankSplitFurther: the sums of an adapter's weights over all positions of a batch are so few that 16 blocks of a tile
-// leave multiprocessors without one.
+// TestGradientsOfLowRankSplitFurther: the sums of an adapter's weights over all positions of a batch are so few that
+// 16 blocks of a tile leave multiprocessors without one.
 func TestGradientsOfLowRankSplitFurther(t *testing.T) {
 	b := newRegion(t)
 	spec, err := Family.Lower(weightGradient{n: 8, h: 32, w: 64, c: 64, out: 2, kh: 1, kw: 1, stride: 1, dilation: 1, group: 1, dtype: bf16}.region(b), sm121(t))
@@ -118,8 +119,8 @@ func TestEveryScheduleOfRowsOfK(t *testing.T) {
 	}
 }
 
-// TestRandomVariableConvolutions draws convolutions whose weights are not constant, as they are and moved: flipped and with channels
-// exchanged, as data gradients have them.
+// TestRandomVariableConvolutions draws convolutions whose weights are not constant, as they are and moved: flipped
+// and with channels exchanged, as data gradients have them.
 func TestRandomVariableConvolutions(t *testing.T) {
 	rng := rand.New(rand.NewSource(11))
 	for i := range 40 {

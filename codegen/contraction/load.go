@@ -74,8 +74,8 @@ func access(o *operand, run []layout.Mode, rest [][]layout.Mode, align, elem int
 	return 1, false
 }
 
-// perCopy is the number of elements that one step of a thread fills: a 16-byte chunk, or a word of 4, where elements are
-// loaded singly.
+// perCopy is the number of elements that one step of a thread fills: a 16-byte chunk, or a word of 4, where elements
+// are loaded singly.
 func (l *tileLoad) perCopy() int {
 	switch {
 	case l.async:

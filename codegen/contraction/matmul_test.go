@@ -55,9 +55,10 @@ func TestMatMulEqualsTheReference(t *testing.T) {
 	}
 }
 
-// TestEveryScheduleComputesTheSame runs candidates on one small problem: tiles, warps along K, stages, splits. SPARK_FULL
-// runs all of them; without it, as few as show every three settings together. What code a schedule takes depends on
-// one setting, or on two (a tile and its warps, a split and its stages): a fault that shows only where four meet is lost.
+// TestEveryScheduleComputesTheSame runs candidates on one small problem: tiles, warps along K, stages, splits.
+// SPARK_FULL runs all of them; without it, as few as show every three settings together. What code a schedule takes
+// depends on one setting, or on two (a tile and its warps, a split and its stages): a fault that shows only where
+// four meet is lost.
 func TestEveryScheduleComputesTheSame(t *testing.T) {
 	for _, d := range bothTypes {
 		b, ctx := newRegion(t), sm121(t)

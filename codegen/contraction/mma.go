@@ -5,8 +5,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// mmaCore is a warp's share on tensor cores: A by ldmatrix, B in packed fragments or by ldmatrix. Both move 32 bytes of K at
-// a time, whatever the type: an 8×8 matrix of 16-bit elements is one of 8×16 bytes.
+// mmaCore is a warp's share on tensor cores: A by ldmatrix, B in packed fragments or by ldmatrix. Both move 32 bytes
+// of K at a time, whatever the type: an 8×8 matrix of 16-bit elements is one of 8×16 bytes.
 type mmaCore struct {
 	acc    [][][]ptx.Reg // m16 tile, n8 tile, c0–c3
 	part   [][][]ptx.Reg // likewise, sums of the last products, where these are added in f32
@@ -221,7 +221,8 @@ func (c *mmaCore) promote(g *gen) {
 	}
 }
 
-// factorsOf are the factors of the lane's columns of the 16 that begin at k of the chunk: two of the left half, two of the right one.
+// factorsOf are the factors of the lane's columns of the 16 that begin at k of the chunk: two of the left half, two
+// of the right one.
 func (c *mmaCore) factorsOf(g *gen, k int) []ptx.Reg {
 	if c.factors == nil {
 		return nil

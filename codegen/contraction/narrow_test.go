@@ -172,10 +172,10 @@ func (c narrowCase) types() string {
 	return s
 }
 
-// targetsOf are the targets on which combination i of types is tried in size j: two sizes on the default one and one on
-// each of the others, other sizes for other combinations. Every combination meets every target, every size every target,
-// and a size most combinations. What is lost, a fault in one combination at one size on one target, is found with
-// SPARK_FULL, which tries them all.
+// targetsOf are the targets on which combination i of types is tried in size j: two sizes on the default one and one
+// on each of the others, other sizes for other combinations. Every combination meets every target, every size every
+// target, and a size most combinations. What is lost, a fault in one combination at one size on one target, is found
+// with SPARK_FULL, which tries them all.
 func targetsOf(i, j, sizes int) []string {
 	all := target.Names()
 	if fulltest.Runs(fmt.Sprint("contraction targets ", i)) {
@@ -223,8 +223,8 @@ func TestNarrowConvEqualsTheReference(t *testing.T) {
 	}
 }
 
-// TestBlocksAcross: scales along the output channels, as the way back of a layer has them, are packed in 4 bits too, and narrow
-// weights of bf16 activations are converted in registers where there is arithmetic on bf16.
+// TestBlocksAcross: scales along the output channels, as the way back of a layer has them, are packed in 4 bits too,
+// and narrow weights of bf16 activations are converted in registers where there is arithmetic on bf16.
 func TestBlocksAcross(t *testing.T) {
 	for i, a := range []ir.DType{f16, bf16, e4m3} {
 		for j, c := range []narrowCase{
@@ -281,8 +281,8 @@ func TestBlockScaledProducts(t *testing.T) {
 	}
 }
 
-// TestScalesAreInEveryLaneThatCouldBeRead: whichever thread of a quad the selectors of a block-scaled mma name, the results have the
-// same bits. No kernel of another compiler shows which lane is read, so ours must not depend on it.
+// TestScalesAreInEveryLaneThatCouldBeRead: whichever thread of a quad the selectors of a block-scaled mma name, the
+// results have the same bits. No kernel of another compiler shows which lane is read, so ours must not depend on it.
 func TestScalesAreInEveryLaneThatCouldBeRead(t *testing.T) {
 	for _, c := range []narrowCase{
 		{m: 25, k: 384, n: 96, out: f32}, {m: 70, k: 144, n: 40, out: f16, members: 2}, {h: 7, w: 5, c: 80, co: 40, window: 3, stride: 1, pad: 1, group: 1, out: f32},
@@ -356,8 +356,8 @@ func TestNaNTravels(t *testing.T) {
 	}
 }
 
-// TestWarpsTakeATermEach where a launch has few warps and a chunk of K is too short to share: the tensor cores are then as busy as with
-// weights in one term, and the launch is predicted to take as long. A longer chunk is shared.
+// TestWarpsTakeATermEach where a launch has few warps and a chunk of K is too short to share: the tensor cores are
+// then as busy as with weights in one term, and the launch is predicted to take as long. A longer chunk is shared.
 func TestWarpsTakeATermEach(t *testing.T) {
 	for _, c := range []struct{ k, each int }{{144, 2}, {240, 1}} {
 		size := narrowCase{a: e4m3, b: e4m3, out: f16, h: 80, w: 40, c: c.k, co: 24, window: 1, stride: 1, group: 1, unassembled: true}

@@ -87,8 +87,8 @@ func (n *numerics) tileB(cols, k int) int {
 	return size
 }
 
-// String names the types for a kernel's name: f16, e4m3, f16_e2m1 (weights are converted), e4m3_of_f16 (activations are rounded when read), e4m3x2_of_f16 (to a sum of two),
-// e4m3_by_x2 (weights are a sum of two).
+// String names the types for a kernel's name: f16, e4m3, f16_e2m1 (weights are converted), e4m3_of_f16 (activations
+// are rounded when read), e4m3x2_of_f16 (to a sum of two), e4m3_by_x2 (weights are a sum of two).
 func (n *numerics) String() string {
 	if n.termsB == 2 {
 		one := *n
@@ -227,8 +227,8 @@ func (n *numerics) on(t *target.Target) error {
 	return nil
 }
 
-// partialSum is after how many products along K sums move to f32, where tensor cores keep fewer bits (DeepSeek-V3 Technical Report, 2024, section
-// 3.5.2): errors grow with the number of instructions that add to one accumulator.
+// partialSum is after how many products along K sums move to f32, where tensor cores keep fewer bits (DeepSeek-V3
+// Technical Report, 2024, section 3.5.2): errors grow with the number of instructions that add to one accumulator.
 const partialSum = 128
 
 func isHalf(d ir.DType) bool { return d == ir.Float16 || d == ir.BFloat16 }

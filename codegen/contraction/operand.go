@@ -53,8 +53,8 @@ func (s *source) move(n *ir.Node) error {
 	return nil
 }
 
-// matrix is what the anchor of a region reads as v, a value of its body: an operand of the region, which movement may have
-// turned into an affine view, or a constant.
+// matrix is what the anchor of a region reads as v, a value of its body: an operand of the region, which movement may
+// have turned into an affine view, or a constant.
 func matrix(region *ir.Node, v *ir.Value) (*source, error) {
 	if v.IsConst() {
 		return &source{value: v, data: v.Const, dtype: v.Type.DType, view: layout.Dense(v.Type.Shape)}, nil
@@ -88,8 +88,8 @@ func matrix(region *ir.Node, v *ir.Value) (*source, error) {
 	return s, nil
 }
 
-// throughEpilogue turns a view of v into one of the anchor's output, of which v is a function element by element. even: the view's
-// map is affine. found: v is such a function.
+// throughEpilogue turns a view of v into one of the anchor's output, of which v is a function element by element.
+// even: the view's map is affine. found: v is such a function.
 func throughEpilogue(view layout.View, v, output *ir.Value) (at layout.View, even, found bool) {
 	if v == output || v.Def == nil {
 		return view, true, v == output

@@ -106,9 +106,9 @@ func (w *weights) put(dst []byte, d ir.DType, values []float64, i int) {
 	}
 }
 
-// packNibbles packs e2m1 in words of eight, and after them the scales [k64][n16][column][n8][k16]. Where kernels convert
-// them, bits are placed so that shifts and masks turn pairs into f16: see unpackE2M1. Scales of blocks across N lie as
-// [k64][n16][lane of a quad][k16][the lane's four k].
+// packNibbles packs e2m1 in words of eight, and after them the scales [k64][n16][column][n8][k16]. Where kernels
+// convert them, bits are placed so that shifts and masks turn pairs into f16: see unpackE2M1. Scales of blocks across
+// N lie as [k64][n16][lane of a quad][k16][the lane's four k].
 func (w *weights) packNibbles(num *numerics, dst []byte, order []kn, rows, cols []int, base int) {
 	for i, o := range order {
 		if r, c := rows[o.k], cols[o.n]; r >= 0 && c >= 0 {
@@ -148,9 +148,9 @@ func (w *weights) packNibbles(num *numerics, dst []byte, order []kn, rows, cols 
 	}
 }
 
-// packSixes packs the 16 e3m2 of a lane into three words. Each takes a byte, its sign at bit 7 and its magnitude at bit 0, so
-// that a mask turns the odd bytes of a word into f16, and a shift and a mask the even ones; a fourth word fills bits 5 and
-// 6 of the others' bytes: see unpackE3M2.
+// packSixes packs the 16 e3m2 of a lane into three words. Each takes a byte, its sign at bit 7 and its magnitude at
+// bit 0, so that a mask turns the odd bytes of a word into f16, and a shift and a mask the even ones; a fourth word
+// fills bits 5 and 6 of the others' bytes: see unpackE3M2.
 func (w *weights) packSixes(dst []byte, order []kn, rows, cols []int, base int) {
 	for i := 0; i < len(order); i += 16 {
 		var words [4]uint32
@@ -171,14 +171,15 @@ func (w *weights) packSixes(dst []byte, order []kn, rows, cols []int, base int) 
 	}
 }
 
-// pairs gives, for each of the four e2m1 in half a word, the lowest bit of its magnitude and the bit of its sign. An f16 has
-// its sign at 15 and, for a value times 2^-14, these three bits at 9.
+// pairs gives, for each of the four e2m1 in half a word, the lowest bit of its magnitude and the bit of its sign. An
+// f16 has its sign at 15 and, for a value times 2^-14, these three bits at 9.
 var pairs = [4]struct{ magnitude, sign int }{{9, 15}, {12, 0}, {6, 1}, {3, 2}}
 
 type kn struct{ k, n int32 }
 
-// tileOrder is the element at each place of a packed chunk: for tensor cores [k step][n16][lane][16 bytes], so that a lane
-// reads the B fragments of two n8 tiles with one 16-byte load, in the order in which it converts them; for fma row-major.
+// tileOrder is the element at each place of a packed chunk: for tensor cores [k step][n16][lane][16 bytes], so that a
+// lane reads the B fragments of two n8 tiles with one 16-byte load, in the order in which it converts them; for fma
+// row-major.
 func tileOrder(p *problem, s Schedule) []kn {
 	var out []kn
 	num := &p.num

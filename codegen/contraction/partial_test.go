@@ -104,8 +104,8 @@ func TestEveryScheduleAddsPartialSums(t *testing.T) {
 	}
 }
 
-// TestPartialSumsAreThoseOfAll: with sums that lose nothing, kernels that add partial sums compute what others do, in every precision and
-// schedule, and are assembled without spills.
+// TestPartialSumsAreThoseOfAll: with sums that lose nothing, kernels that add partial sums compute what others do, in
+// every precision and schedule, and are assembled without spills.
 func TestPartialSumsAreThoseOfAll(t *testing.T) {
 	ctx := keeping(t, 30)
 	for i, c := range []narrowCase{

@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
-// TestSumsInParts: large tiles, whose sums go through shared memory in parts, of every kind of main loop, over matrices that end anywhere in a tile and in a
-// warp's rows.
+// TestSumsInParts: large tiles, whose sums go through shared memory in parts, of every kind of main loop, over
+// matrices that end anywhere in a tile and in a warp's rows.
 func TestSumsInParts(t *testing.T) {
 	for i, c := range []narrowCase{
 		{a: f16, b: f16, out: f16, m: 277, k: 72, n: 136},

@@ -123,7 +123,8 @@ func wordsOf(o *operand, align int) bool {
 	return ok
 }
 
-// fits returns an error if the schedule's threads cannot load its tiles: each makes as many copies, or some none and the others one.
+// fits returns an error if the schedule's threads cannot load its tiles: each makes as many copies, or some none and
+// the others one.
 func (pl *plan) fits(s Schedule) error {
 	share := func(l *tileLoad, rows, cols int) error {
 		across := cols / l.perCopy()

@@ -168,7 +168,8 @@ func (g *gen) inRow(n *numerics, column num) num {
 	return g.mul(g.div(column, n.perUnit()), max(1, bytesFor(n.a, 1)))
 }
 
-// storeQuarter stores what a lane of a quad has of a block: the codes of two columns of either half, and the block's scale, which all four have.
+// storeQuarter stores what a lane of a quad has of a block: the codes of two columns of either half, and the block's
+// scale, which all four have.
 func (g *gen) storeQuarter(words []ptx.Reg, codes, scale ptx.Addr, there *ptx.Reg) {
 	for i, code := range words[:2] {
 		codes.Off += 4 * i

@@ -37,7 +37,8 @@ type attentionSplit struct {
 	s             Schedule
 }
 
-// rounds is how many heads a team computes one after the other, if it has any; even reports whether all teams have as many.
+// rounds is how many heads a team computes one after the other, if it has any; even reports whether all teams have as
+// many.
 func (pl attentionSplit) rounds() int { return ceilDiv(pl.heads, pl.teams) }
 func (pl attentionSplit) even() bool  { return pl.heads%pl.teams == 0 }
 
@@ -141,7 +142,8 @@ func (h *attentionProducer) split(s Schedule) (attentionSplit, error) {
 // scoresTime is about how many times as long a warp computes scores as it multiplies them by 16 columns of v.
 const scoresTime = 5
 
-// team is the plan of one of the teams, whose shared memory is a stage of q, all keys and their v for the heads of a round, and for those of the next.
+// team is the plan of one of the teams, whose shared memory is a stage of q, all keys and their v for the heads of a
+// round, and for those of the next.
 func (h *attentionProducer) team(pl attentionSplit) (at *attnPlan, bytes int) {
 	at = h.of.attnShape(pl.rows, pl.columns)
 	keys := ceilDiv(h.of.k, at.BK) * at.BK

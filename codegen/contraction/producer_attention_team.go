@@ -99,7 +99,8 @@ func (t *team) attend(own, all, stage num) {
 	t.core.results(g, at, func(row, col num) func(rows, cols int, v []ptx.Reg) { return t.store(own, row, col) })
 }
 
-// store rounds results of the block's head of that number, from a row and a column on, and puts them into the tiles of A.
+// store rounds results of the block's head of that number, from a row and a column on, and puts them into the tiles
+// of A.
 func (t *team) store(head, row, col num) func(rows, cols int, v []ptx.Reg) {
 	g, em := t.g, t.emitter()
 	place := t.places(head, row, col)
@@ -137,14 +138,15 @@ func (t *team) store(head, row, col num) func(rows, cols int, v []ptx.Reg) {
 	}
 }
 
-// places is where elements at a distance from a row and a column of a head lie in the tiles of A: an address and an offset.
+// places is where elements at a distance from a row and a column of a head lie in the tiles of A: an address and an
+// offset.
 func (t *team) places(head, row, col num) func(rows, cols int) (ptx.Reg, int) {
 	g, s, elem := t.block, t.block.s, bytesFor(t.p.num.a, 1)
 	pitch, tile := t.p.num.tileA(1, s.BK), t.p.num.madeA(s.BM, s.BK)
 	sw, after := layout.NewSwizzle(pitch), s.Stages*s.stageBytes(t.p)
 	at := g.mad(head, t.headBytes(), g.inRow(&t.p.num, col))
-	// Where a warp's columns are a power of two of 16 bytes, and lie at a multiple of that, the number of 16 bytes among them is xored like the key
-	// of the swizzle, which is the same eight rows on.
+	// Where a warp's columns are a power of two of 16 bytes, and lie at a multiple of that, the number of 16 bytes
+	// among them is xored like the key of the swizzle, which is the same eight rows on.
 	units := t.at.columnsWarp() * elem / 16
 	if t.of.num.tensor() && elem == 2 && bits.OnesCount(uint(units)) == 1 && t.headBytes()/16%units == 0 {
 		in := g.mod(at, pitch)

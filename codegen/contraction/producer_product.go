@@ -70,8 +70,8 @@ func (d *productProducer) shape(s Schedule) (tileShape, error) {
 	}, err
 }
 
-// registers are few where nothing is converted: fragments and addresses of one product are not needed while the other is computed. The
-// constants are what ptxas took for perceptrons with Gelu.
+// registers are few where nothing is converted: fragments and addresses of one product are not needed while the other
+// is computed. The constants are what ptxas took for perceptrons with Gelu.
 func (d *productProducer) registers(s Schedule, main int) (n int) {
 	own := d.own(s)
 	if d.p.num.direct() && d.outer.num.direct() {

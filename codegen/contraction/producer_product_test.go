@@ -86,8 +86,8 @@ func TestEveryScheduleMultipliesTwice(t *testing.T) {
 	}
 }
 
-// TestAPerceptronIsItsProductsBitForBit: with one warp for all K of a sum, and no shares of it, the kernel adds as its parts do in launches of
-// their own.
+// TestAPerceptronIsItsProductsBitForBit: with one warp for all K of a sum, and no shares of it, the kernel adds as
+// its parts do in launches of their own.
 func TestAPerceptronIsItsProductsBitForBit(t *testing.T) {
 	ctx := sm121(t)
 	lowered := func(n *ir.Node, s Schedule) *kernel.Spec {

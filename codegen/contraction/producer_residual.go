@@ -87,7 +87,8 @@ func (e *residualProducer) depth() int {
 	return ceilDiv(e.p.k, step) * step
 }
 
-// pitch is the number of bytes from a pixel to the next: an odd number of vectors, so that those of eight pixels lie in different banks.
+// pitch is the number of bytes from a pixel to the next: an odd number of vectors, so that those of eight pixels lie
+// in different banks.
 func (e *residualProducer) pitch() int { return (ceilDiv(bytesFor(e.p.num.a, e.depth()), 16) | 1) * 16 }
 
 // imagePitch is likewise that of the image.
@@ -123,7 +124,8 @@ func (e *residualProducer) turn(s Schedule) Schedule {
 	return Schedule{BM: 16, BN: e.across(s), BK: e.depth(), WarpsM: 1, WarpsN: 1, WarpsK: 1}
 }
 
-// registers are those of a thread that expands pixels: sums, constants and weights of its columns, and fragments of a unit.
+// registers are those of a thread that expands pixels: sums, constants and weights of its columns, and fragments of a
+// unit.
 func (e *residualProducer) registers(s Schedule) int {
 	n, tiles, r := &e.p.num, e.across(s)/8, 24
 	if !n.tensor() {
@@ -235,7 +237,8 @@ func (e *residualProducer) work(s Schedule, all, loop, tail *cost.Work) {
 	tail.Wavefronts += float64(copies * float64(e.vector()) / 4)
 }
 
-// vector is the number of bytes of a copy, and vectors that of the copies of a pixel, what fills the last step included.
+// vector is the number of bytes of a copy, and vectors that of the copies of a pixel, what fills the last step
+// included.
 func (e *residualProducer) vector() int {
 	bytes := bytesFor(e.p.num.a, e.p.k)
 	return min(16, bytes&-bytes)
@@ -259,7 +262,8 @@ func (e *residualProducer) candidates() (out []Schedule) {
 	return out
 }
 
-// shared are the ways to share a block's tile among four to sixteen warps, and K among blocks. With few chunks a block needs few stages.
+// shared are the ways to share a block's tile among four to sixteen warps, and K among blocks. With few chunks a
+// block needs few stages.
 func (e *residualProducer) shared(s Schedule) (out []Schedule) {
 	for _, split := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16} {
 		for warps := 4; warps <= 16; warps++ {

@@ -181,8 +181,8 @@ type expansion struct {
 	taps  ptx.Reg // address of the stage
 }
 
-// from computes what follows the product of columns that begin at one of the chunk's and so many more, as far as it depends on no pixel. The
-// first row of the stage has that one at an address.
+// from computes what follows the product of columns that begin at one of the chunk's and so many more, as far as it
+// depends on no pixel. The first row of the stage has that one at an address.
 func (c *expansion) from(g *gen, at ptx.Reg, column num, more int) *expr.Emitter {
 	ep, p := c.pl.epilogue, c.p
 	em := expr.NewEmitter(g.Kernel, c.pl.B, c.env)
@@ -214,8 +214,8 @@ type lanes struct {
 	pixel   num               // first one, in a tile
 }
 
-// lanes says where a lane finds its fragments, and reads what all products of a chunk share. Row r of eight of a fragment is pixel
-// 2·(r mod 4) + r/4, so that what a half-warp stores for four of them goes to different banks.
+// lanes says where a lane finds its fragments, and reads what all products of a chunk share. Row r of eight of a
+// fragment is pixel 2·(r mod 4) + r/4, so that what a half-warp stores for four of them goes to different banks.
 func (c *expansion) lanes(g *gen) *lanes {
 	s := g.s
 	spread := func(r num) num { return g.add(g.mul(g.mod(r, 4), 2), g.mod(g.div(r, 4), 2)) }

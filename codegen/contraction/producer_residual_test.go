@@ -169,7 +169,8 @@ func TestInvertedResidualsEqualTheReference(t *testing.T) {
 	}
 }
 
-// TestEveryScheduleExpands runs candidates: part of the image is the tile's, columns beyond the matrix, channels beyond the last one.
+// TestEveryScheduleExpands runs candidates: part of the image is the tile's, columns beyond the matrix, channels
+// beyond the last one.
 func TestEveryScheduleExpands(t *testing.T) {
 	c := expandCase{h: 11, w: 19, k: 40, c: 72, n: 40, window: [2]int{3, 3}, stride: 1, pad: 1, x: f16, between: f16, residual: true}
 	narrow := c

@@ -35,7 +35,8 @@ type rowsProducer struct {
 	read    int // bytes of activations that a row reads
 }
 
-// turn is how a warp takes rows: so many lanes of each, which compute so many rows at once. What the lanes keep of these rows is in registers.
+// turn is how a warp takes rows: so many lanes of each, which compute so many rows at once. What the lanes keep of
+// these rows is in registers.
 type turn struct{ lanes, each int }
 
 // rows is how many rows that are.
@@ -335,7 +336,8 @@ func (e *rowsEmitter) row(first num, i int) num {
 	return e.gen.add(e.gen.add(first, e.part), imm(i*warpSize/e.turn.lanes))
 }
 
-// turnAt computes the rows of a turn, and stores them. A row beyond the matrix is the last one again, and columns beyond K are 0.
+// turnAt computes the rows of a turn, and stores them. A row beyond the matrix is the last one again, and columns
+// beyond K are 0.
 func (e *rowsEmitter) turnAt(first num) {
 	g, p, s, b, em := e.gen, e.p, e.gen.s, e.l.B, e.em
 	from := b.Int(0) // vectors before the block's
@@ -367,7 +369,8 @@ func (e *rowsEmitter) turnAt(first num) {
 	})
 }
 
-// store stores the vectors that a lane has of the rows of a turn, one row after the other: words, and where A is in blocks the scale.
+// store stores the vectors that a lane has of the rows of a turn, one row after the other: words, and where A is in
+// blocks the scale.
 func (e *rowsEmitter) store(first num, next func() []ptx.Reg) {
 	g, s, lanes := e.gen, e.gen.s, e.turn.lanes
 	num, after := &e.p.num, s.Stages*s.stageBytes(e.p)

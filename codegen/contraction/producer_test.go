@@ -166,8 +166,8 @@ func TestEveryScheduleSlidesItsWindows(t *testing.T) {
 	everySchedule(t, b, ctx)
 }
 
-// TestEveryScheduleHasItsRows runs candidates as TestEveryScheduleComputesTheSame does: blocks with some of the chunks of K each, rows that
-// several warps take in turn, columns beyond K.
+// TestEveryScheduleHasItsRows runs candidates as TestEveryScheduleComputesTheSame does: blocks with some of the
+// chunks of K each, rows that several warps take in turn, columns beyond K.
 func TestEveryScheduleHasItsRows(t *testing.T) {
 	fulltest.Long(t)
 	for _, c := range []rowsCase{
@@ -178,8 +178,8 @@ func TestEveryScheduleHasItsRows(t *testing.T) {
 	}
 }
 
-// TestRowsAreTheSameInEveryTurn: few lanes of many rows or all lanes of one, several rows of a lane at once, in one turn or several, warps
-// whose rows are all beyond the matrix.
+// TestRowsAreTheSameInEveryTurn: few lanes of many rows or all lanes of one, several rows of a lane at once, in one
+// turn or several, warps whose rows are all beyond the matrix.
 func TestRowsAreTheSameInEveryTurn(t *testing.T) {
 	for _, c := range []rowsCase{
 		{op: "LayerNorm", m: 25, k: 384, n: 24, x: f32, a: f16, w: f16, gain: true},
@@ -337,8 +337,8 @@ func TestAttentionProducer_EqualsTheReference(t *testing.T) {
 	}
 }
 
-// TestEveryScheduleHasItsHeads runs candidates as TestEveryScheduleComputesTheSame does: blocks with some of the heads each, several at a time
-// and one after the other, rows of two images, columns beyond K.
+// TestEveryScheduleHasItsHeads runs candidates as TestEveryScheduleComputesTheSame does: blocks with some of the
+// heads each, several at a time and one after the other, rows of two images, columns beyond K.
 func TestEveryScheduleHasItsHeads(t *testing.T) {
 	fulltest.Long(t)
 	for _, c := range []headsCase{

@@ -163,8 +163,8 @@ func (d *windowProducer) batched() bool {
 	return false
 }
 
-// rectangle is what a block has of the result: so many pixels, at most as many as its tile has rows, that the images of all blocks together
-// are smallest.
+// rectangle is what a block has of the result: so many pixels, at most as many as its tile has rows, that the images
+// of all blocks together are smallest.
 func (d *windowProducer) rectangle(s Schedule) (h, w int) {
 	if r, ok := d.rectangles[s.BM]; ok {
 		return r[0], r[1]
@@ -365,8 +365,9 @@ func (d *windowProducer) fronts(s Schedule, r patch) int {
 	})
 }
 
-// sharedClocks is how many clocks shared memory takes to serve a warp whose lanes read or write so many bytes each, from a multiple of 16 or of
-// the bytes on: 16 bytes a lane at a time, 128 together, and a clock more for each further line of the same place.
+// sharedClocks is how many clocks shared memory takes to serve a warp whose lanes read or write so many bytes each,
+// from a multiple of 16 or of the bytes on: 16 bytes a lane at a time, 128 together, and a clock more for each
+// further line of the same place.
 func sharedClocks(bytes int, at func(lane int) int) (sum int) {
 	each := min(16, bytes)
 	lanes := 128 / each
@@ -449,7 +450,8 @@ func (d *windowProducer) work(s Schedule, all, loop, tail *cost.Work) {
 	all.L2Read += float64(blocks * float64(pixels*d.C*d.elem()))
 }
 
-// covered is how much of an image of size pixels lies under the halos of all tiles of n outputs, what lies under several counted for each.
+// covered is how much of an image of size pixels lies under the halos of all tiles of n outputs, what lies under
+// several counted for each.
 func covered(size, outputs, n, halo, stride, pad int) (sum int) {
 	for first := 0; first < outputs; first += n {
 		from := first*stride - pad

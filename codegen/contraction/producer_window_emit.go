@@ -147,7 +147,8 @@ func (d *windowProducer) tile(g *gen, chunk, stage num) num {
 	return imm(s.Stages * s.stageBytes(g.p))
 }
 
-// patchAt computes patch number at of the tile for a vector of channels. Neighbouring threads have neighbouring vectors.
+// patchAt computes patch number at of the tile for a vector of channels. Neighbouring threads have neighbouring
+// vectors.
 func (d *windowProducer) patchAt(g *gen, at, chunk, image, stage num, r patch) {
 	s := g.s
 	h, w := d.rectangle(s)

@@ -118,8 +118,8 @@ func TestSchedulesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestSplitsThatPay: a long K is split, a short one is not, and where multiprocessors stay without a block the reason says what more
-// blocks would cost.
+// TestSplitsThatPay: a long K is split, a short one is not, and where multiprocessors stay without a block the reason
+// says what more blocks would cost.
 func TestSplitsThatPay(t *testing.T) {
 	for _, c := range []struct {
 		k, n   int

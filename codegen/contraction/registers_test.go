@@ -13,8 +13,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
-// TestRegistersAreEstimated: a schedule is planned with no fewer registers than ptxas takes, so that no residency is planned that there is not, and,
-// where nothing is converted, with few more.
+// TestRegistersAreEstimated: a schedule is planned with no fewer registers than ptxas takes, so that no residency is
+// planned that there is not, and, where nothing is converted, with few more.
 func TestRegistersAreEstimated(t *testing.T) {
 	fulltest.Long(t)
 	tool := kerneltest.Assembler(t)
@@ -65,7 +65,8 @@ func TestRegistersAreEstimated(t *testing.T) {
 	}
 }
 
-// TestRegistersOfExpansionsAreEstimated: nor is a schedule of an inverted residual, whatever its pixels are multiplied as.
+// TestRegistersOfExpansionsAreEstimated: nor is a schedule of an inverted residual, whatever its pixels are
+// multiplied as.
 func TestRegistersOfExpansionsAreEstimated(t *testing.T) {
 	fulltest.Long(t)
 	tool := kerneltest.Assembler(t)

@@ -27,8 +27,8 @@ func newRegion(t *testing.T) *kerneltest.Region { return kerneltest.New(t, ir.Fa
 
 func sm121(t *testing.T) *kernel.Context { return kerneltest.Target(t, "sm_121") }
 
-// assemble lowers the region for a target, another one for each i, and assembles it; with SPARK_FULL for every target. The
-// instructions of an epilogue are the same on all of them; kernels of whole models are assembled for each
+// assemble lowers the region for a target, another one for each i, and assembles it; with SPARK_FULL for every
+// target. The instructions of an epilogue are the same on all of them; kernels of whole models are assembled for each
 // (internal/compile).
 func assemble(t *testing.T, region *ir.Node, i int) {
 	t.Helper()

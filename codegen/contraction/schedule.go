@@ -72,8 +72,8 @@ func (s Schedule) stageBytes(p *problem) int {
 	return bytes
 }
 
-// stagingRow is the row length, in floats, of the accumulator tile in shared memory: padded by 32 bytes so that the rows
-// of a fragment fall into different banks.
+// stagingRow is the row length, in floats, of the accumulator tile in shared memory: padded by 32 bytes so that the
+// rows of a fragment fall into different banks.
 func (s Schedule) stagingRow() int { return s.BN + 8 }
 
 // stagingRows are the rows of a part.
@@ -87,8 +87,8 @@ func (s Schedule) shared(p *problem) int {
 	return max(s.Stages*s.stageBytes(p)+p.shape(s).afterStages, s.stagingBytes()) + s.addedBytes(p) + 16 // 16: the split-K ticket
 }
 
-// registers estimates what a thread needs, from what ptxas takes for such kernels: accumulators, fragments of A of two steps and of B of one, what a
-// copy needs, addresses.
+// registers estimates what a thread needs, from what ptxas takes for such kernels: accumulators, fragments of A of
+// two steps and of B of one, what a copy needs, addresses.
 func (s Schedule) registers(p *problem) int {
 	if p.producer != nil {
 		return p.producer.registers(s, s.mainRegisters(p))

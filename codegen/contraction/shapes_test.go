@@ -12,10 +12,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestKernelsDeserveAGPU holds the contractions of openpilot's models, at their full size, to what a main loop must show:
-// at least 2 mma a shared-memory load, 90 % of global bytes in 16-byte accesses, 2 stages on their way, 48 blocks or a
-// stated reason; ptxas takes them and spills nothing, with SPARK_FULL on every target, without it on the default one (the
-// kernels of whole models are assembled for every target in any case, internal/compile).
+// TestKernelsDeserveAGPU holds the contractions of openpilot's models, at their full size, to what a main loop must
+// show: at least 2 mma a shared-memory load, 90 % of global bytes in 16-byte accesses, 2 stages on their way, 48
+// blocks or a stated reason; ptxas takes them and spills nothing, with SPARK_FULL on every target, without it on the
+// default one (the kernels of whole models are assembled for every target in any case, internal/compile).
 func TestKernelsDeserveAGPU(t *testing.T) {
 	type regioner interface {
 		region(b *kerneltest.Region) *ir.Node

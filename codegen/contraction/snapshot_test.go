@@ -12,8 +12,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the snapshots in testdata")
 
-// TestSnapshots pins the text of one kernel of each precision that operands have, and of each kind of epilogue: products of
-// one tile. One is shown as a whole, of the others the main loop and what follows: the way there is much the same.
+// TestSnapshots pins the text of one kernel of each precision that operands have, and of each kind of epilogue:
+// products of one tile. One is shown as a whole, of the others the main loop and what follows: the way there is much
+// the same.
 func TestSnapshots(t *testing.T) {
 	const whole, loop = ".visible", "$" + mainLoopLabel
 	small := func(a, b, out ir.DType) narrowCase { return narrowCase{a: a, b: b, out: out, m: 16, k: 128, n: 16} }

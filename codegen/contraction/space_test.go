@@ -13,7 +13,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestPlansComputeTheSame runs plans of a tuner's space, drawn by chance, of every kind of main loop, and has ptxas take them without spills.
+// TestPlansComputeTheSame runs plans of a tuner's space, drawn by chance, of every kind of main loop, and has ptxas
+// take them without spills.
 func TestPlansComputeTheSame(t *testing.T) {
 	fulltest.Long(t)
 	rng := rand.New(rand.NewSource(5))

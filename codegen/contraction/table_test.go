@@ -44,16 +44,16 @@ func TestTableOfLargeContractions(t *testing.T) {
 	require.Equal(t, rows, string(have), "contractions.csv is out of date: UPDATE=1 writes it")
 }
 
-// TestContractionsOfSmallModels is the same, without the table, of the small models, which have few products of that size. What
-// lies below it cannot use a shared load often, or fill the machine.
+// TestContractionsOfSmallModels is the same, without the table, of the small models, which have few products of that
+// size. What lies below it cannot use a shared load often, or fill the machine.
 func TestContractionsOfSmallModels(t *testing.T) {
 	fulltest.Long(t)
 	_, count := contractions(t, driving.Small, 1_000_000)
 	require.Greater(t, count, 20)
 }
 
-// contractions checks every contraction of a size or more of the repository's models, and returns them as a CSV file, and
-// their number.
+// contractions checks every contraction of a size or more of the repository's models, and returns them as a CSV file,
+// and their number.
 func contractions(t *testing.T, size driving.Size, least int64) (rows string, count int) {
 	t.Helper()
 	ctx := context.Background()

@@ -97,9 +97,9 @@ func (t *tiles) digest() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Shared knows the weights that several kernels of a program read. They lie in memory once, in tiles: those of a layer are read by its
-// product, by the gradient of its input, which is a product with their transpose, and by the norms of an adapter. Of nil every kernel
-// packs its own.
+// Shared knows the weights that several kernels of a program read. They lie in memory once, in tiles: those of a
+// layer are read by its product, by the gradient of its input, which is a product with their transpose, and by the
+// norms of an adapter. Of nil every kernel packs its own.
 type Shared struct {
 	target *target.Target
 	all    map[[sha256.Size]byte]*sharedWeights // by the tiles of their first reader
@@ -138,8 +138,8 @@ func Share(graphs []*ir.Graph, t *target.Target) *Shared {
 	return s
 }
 
-// find returns the shared weights that a problem reads, nil if they are not known, and how it reads them; nil if it can read no tiles of
-// that kind.
+// find returns the shared weights that a problem reads, nil if they are not known, and how it reads them; nil if it
+// can read no tiles of that kind.
 func (s *Shared) find(p *problem) (w *sharedWeights, own *tiles) {
 	own = s.found[p.weightsKey()]
 	byN, byK := p.tileable(s.target)
@@ -248,7 +248,8 @@ func (t *tiles) fits(s Schedule) error {
 	return nil
 }
 
-// panelSpot is where 16 bytes of a tile lie beyond others: in memory, in units of 16 bytes, and in blocks along N and K.
+// panelSpot is where 16 bytes of a tile lie beyond others: in memory, in units of 16 bytes, and in blocks along N and
+// K.
 type panelSpot struct{ at, n, k num }
 
 // spot is where a unit of 16 bytes of a stage lies.
@@ -289,7 +290,8 @@ func (l *panelLoad) beginTiles(g *gen) {
 	}
 }
 
-// source is where copy i of the thread reads, and how many bytes: none, and from the first tile, where that is outside of the matrix.
+// source is where copy i of the thread reads, and how many bytes: none, and from the first tile, where that is
+// outside of the matrix.
 func (l *panelLoad) source(g *gen, i int) (src ptx.Addr, size ptx.Operand) {
 	t, spot := l.tiles, l.spots[i]
 	allN, allK, _, _ := t.blocks(g.s)
@@ -351,8 +353,8 @@ func (c *mmaCore) placeTiles(g *gen, base int) {
 	}
 }
 
-// loadTiles reads the blocks of unit u of the chunk at a shared address: as B fragments, or where numbers are narrow as what becomes the
-// fragments, with rows of k those of the transpose.
+// loadTiles reads the blocks of unit u of the chunk at a shared address: as B fragments, or where numbers are narrow
+// as what becomes the fragments, with rows of k those of the transpose.
 func (c *mmaCore) loadTiles(g *gen, at num, u int, o *operands) {
 	t, s, num := g.plan.tiles, g.s, &g.p.num
 	_, _, tileN, tileK := t.blocks(s)
@@ -387,8 +389,8 @@ func (c *mmaCore) loadTiles(g *gen, at num, u int, o *operands) {
 	}
 }
 
-// transposed are the B fragments of n16 tile j for mma number m of the unit, where blocks lie by rows of k: those of the block, with each
-// 8×8 matrix transposed.
+// transposed are the B fragments of n16 tile j for mma number m of the unit, where blocks lie by rows of k: those of
+// the block, with each 8×8 matrix transposed.
 func (t *operands) transposed(g *gen, j, m int) (lo, hi []ptx.Reg) {
 	column := j * tileRows
 	block, part := column/g.plan.tiles.width, column%g.plan.tiles.width/tileRows
@@ -428,8 +430,8 @@ func (g *gen) prefetchTiles(chunks int, skip ptx.Ref) {
 	const line = 128
 	first := g.add(g.w.first, imm(before*t.step(s)/16))
 	at, ptr := g.Reg(ptx.B32), g.Reg(ptx.B64)
-	// A row of blocks for every line of threads, or a line of all rows for every thread: how far each goes on, in the unit of the limit and
-	// in bytes, and how many rows it takes at once.
+	// A row of blocks for every line of threads, or a line of all rows for every thread: how far each goes on, in the
+	// unit of the limit and in bytes, and how many rows it takes at once.
 	var on, bytes, rows int
 	n := imm(0)
 	if t.byK {

@@ -16,8 +16,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// layerCase is a layer of constant weights [n,k] and the gradient of its input, a product with the weights as they lie or with a
-// transposed copy, as passes leave them.
+// layerCase is a layer of constant weights [n,k] and the gradient of its input, a product with the weights as they
+// lie or with a transposed copy, as passes leave them.
 type layerCase struct {
 	m, k, n int
 	dtype   ir.DType
@@ -105,8 +105,8 @@ func constants(spec *kernel.Spec) []byte {
 	return nil
 }
 
-// TestBothDirectionsReadTheSameWeights: a layer, and the gradient of its input, of shapes that no tile divides, from the same bytes, no
-// more of them than blocks of 16×16 take.
+// TestBothDirectionsReadTheSameWeights: a layer, and the gradient of its input, of shapes that no tile divides, from
+// the same bytes, no more of them than blocks of 16×16 take.
 func TestBothDirectionsReadTheSameWeights(t *testing.T) {
 	fulltest.Long(t)
 	for _, d := range []ir.DType{f16, bf16} {
@@ -163,8 +163,8 @@ func TestBothDirectionsReadTheSameWeights(t *testing.T) {
 	}
 }
 
-// TestEveryScheduleReadsTiles is TestEveryScheduleComputesTheSame for weights that are read in both directions, of a matrix that tiles
-// reach beyond in both.
+// TestEveryScheduleReadsTiles is TestEveryScheduleComputesTheSame for weights that are read in both directions, of a
+// matrix that tiles reach beyond in both.
 func TestEveryScheduleReadsTiles(t *testing.T) {
 	fulltest.Long(t)
 	for i, c := range []layerCase{{m: 40, k: 200, n: 72, dtype: f16}, {m: 33, k: 328, n: 69, dtype: bf16}, {m: 33, k: 256, n: 128, dtype: bf16, r: 3},

@@ -15,9 +15,10 @@ type conversion struct {
 	unpack func(t *operands, g *gen, j, m int) []ptx.Reg // B fragments of the two n8 tiles of n16 tile j, for mma number m of the unit
 }
 
-// convertB is the conversion of B. e2m1 with scales becomes f16 times 2^-14: the least product is 2^-1·2^-9·2^-14, f16's last
-// place, a subnormal number, which tensor cores keep. bf16 has the exponents of f32, whose sums would lose such products: numbers
-// are multiplied by what its greater bias leaves, but for 2^-8 of e2m1 with scales, which 448 would take beyond the greatest.
+// convertB is the conversion of B. e2m1 with scales becomes f16 times 2^-14: the least product is 2^-1·2^-9·2^-14,
+// f16's last place, a subnormal number, which tensor cores keep. bf16 has the exponents of f32, whose sums would lose
+// such products: numbers are multiplied by what its greater bias leaves, but for 2^-8 of e2m1 with scales, which 448
+// would take beyond the greatest.
 func (n *numerics) convertB() conversion {
 	switch {
 	case n.b == n.mul:
@@ -87,8 +88,8 @@ func (t *operands) fragsB(g *gen, m int) [][][]ptx.Reg {
 	return b
 }
 
-// fragB are the B fragments of the two n8 tiles of n16 tile j for mma number m of the unit, of one of the terms: what has two is
-// multiplied as it is read.
+// fragB are the B fragments of the two n8 tiles of n16 tile j for mma number m of the unit, of one of the terms: what
+// has two is multiplied as it is read.
 func (t *operands) fragB(g *gen, j, m, term int) (lo, hi []ptx.Reg) {
 	n := &g.p.num
 	if w := g.plan.tiles; w != nil && w.byK && n.b != n.mul {
@@ -122,16 +123,16 @@ func (t *operands) fromE3M2(g *gen, j, m int) []ptx.Reg {
 	return append(g.unpackE3M2(x[m%2]), g.unpackE3M2(hi)...)
 }
 
-// scale is the scale of an n8 tile's column for the 16 of K of mma number m, in both halves; across it is those of the two k in
-// a register.
+// scale is the scale of an n8 tile's column for the 16 of K of mma number m, in both halves; across it is those of
+// the two k in a register.
 func (t *operands) scale(g *gen, j, half, register, m int) ptx.Reg {
 	word, lo, hi := half, m, m
 	if g.p.num.across {
 		word, lo, hi = m, 2*register, 2*register+1
 	}
 	r := g.Reg(ptx.B32)
-	// Moved to the upper bytes of both halves and shifted right by one, it is the f16 of the scale times 2^-8; by four, the bf16
-	// times 2^-120. The numbers are bf16 times 2^-126.
+	// Moved to the upper bytes of both halves and shifted right by one, it is the f16 of the scale times 2^-8; by
+	// four, the bf16 times 2^-120. The numbers are bf16 times 2^-126.
 	g.I("prmt.b32", r, t.scales[j][word], ptx.Imm(0), ptx.Imm(0x4+lo<<4+0x400+hi<<12))
 	if g.p.num.mul == ir.BFloat16 {
 		g.I("shr.u32", r, r, ptx.Imm(4))
@@ -159,8 +160,9 @@ func powerBF(exponent int) int {
 	return code<<16 | code
 }
 
-// unpackE2M1 turns a word of eight e2m1, packed as pairs says, into four pairs of f16, 2^-14 times as large: the three
-// bits of the magnitude are the last two of f16's exponent and the first of its mantissa. So are they bf16, 2^-126 times as large.
+// unpackE2M1 turns a word of eight e2m1, packed as pairs says, into four pairs of f16, 2^-14 times as large: the
+// three bits of the magnitude are the last two of f16's exponent and the first of its mantissa. So are they bf16,
+// 2^-126 times as large.
 func (g *gen) unpackE2M1(w ptx.Reg) []ptx.Reg {
 	const signs = 0x80008000 - 1<<32
 	at, magnitudes := 9, 0x0e000e00
@@ -209,7 +211,8 @@ func (g *gen) unpackE3M2(w ptx.Reg) []ptx.Reg {
 	return []ptx.Reg{odd, even}
 }
 
-// lowered turns a pair of signed magnitudes at the top of halves into bf16: the magnitudes move down, and the bias is made up for.
+// lowered turns a pair of signed magnitudes at the top of halves into bf16: the magnitudes move down, and the bias is
+// made up for.
 func (g *gen) lowered(w ptx.Reg, by, magnitudes, exponent int) ptx.Reg {
 	s, m, r := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B32)
 	g.I("and.b32", s, w, ptx.Imm(0x80008000-1<<32))
@@ -285,8 +288,8 @@ func (g *gen) unpackE4M3(w ptx.Reg, nan bool) (lo, hi ptx.Reg) {
 	return out[0], out[1]
 }
 
-// roundE4M3 multiplies a pair of 16-bit floats by the factor of the rounding and returns the codes of the nearest e4m3, for
-// each term.
+// roundE4M3 multiplies a pair of 16-bit floats by the factor of the rounding and returns the codes of the nearest
+// e4m3, for each term.
 func (g *gen) roundE4M3(w ptx.Reg) []ptx.Reg {
 	if g.p.num.terms == 2 {
 		return g.roundTwice(w)
@@ -306,7 +309,8 @@ func (g *gen) roundE4M3(w ptx.Reg) []ptx.Reg {
 	return []ptx.Reg{r}
 }
 
-// roundTwice is roundE4M3 of two terms, where the factor is a power of two: products and differences of f16 are then exact.
+// roundTwice is roundE4M3 of two terms, where the factor is a power of two: products and differences of f16 are then
+// exact.
 func (g *gen) roundTwice(w ptx.Reg) []ptx.Reg {
 	x, near, hi, lo := g.Reg(ptx.B32), g.Reg(ptx.B32), g.Reg(ptx.B16), g.Reg(ptx.B16)
 	factor := int(ir.Float16.Format().Encode(g.p.num.round, false))

@@ -154,8 +154,8 @@ func (b *Builder) addInts(x, y *Expr, c int64) *Expr {
 	return b.affine(s)
 }
 
-// Linear is the row-major offset Σ idx[i]·stride[i] of an index into a dense shape, in S32, or in S64 where the number of
-// elements does not fit.
+// Linear is the row-major offset Σ idx[i]·stride[i] of an index into a dense shape, in S32, or in S64 where the
+// number of elements does not fit.
 func (b *Builder) Linear(idx []*Expr, shape []int) *Expr {
 	n := int64(1)
 	for _, d := range shape {
@@ -250,8 +250,8 @@ func mulOK(a, c int64) (int64, bool) {
 	return a * c, hi == 0 && lo <= math.MaxInt64
 }
 
-// split finds, for division by c, the decomposition e = c·whole + g·rest + small with 0 ≤ small < g and g | c, g as large
-// as possible. It fails if nothing can be taken out.
+// split finds, for division by c, the decomposition e = c·whole + g·rest + small with 0 ≤ small < g and g | c, g as
+// large as possible. It fails if nothing can be taken out.
 func (b *Builder) split(e *Expr, c int64) (whole, rest, small *Expr, g int64, ok bool) {
 	if e.wraps() {
 		return nil, nil, nil, 0, false

@@ -6,9 +6,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// QuantizeBlock rounds 16 neighbours in F32 registers to NVFP4 as ir.QuantizeBlocks does: two words of eight e2m1, the first
-// in the low bits, and a 16-bit register whose low byte is the e4m3 of their scale. Quotients are products with a
-// reciprocal rounded to f32, so that a quotient within 2^-23 of the middle between two values may fall to the other side.
+// QuantizeBlock rounds 16 neighbours in F32 registers to NVFP4 as ir.QuantizeBlocks does: two words of eight e2m1,
+// the first in the low bits, and a 16-bit register whose low byte is the e4m3 of their scale. Quotients are products
+// with a reciprocal rounded to f32, so that a quotient within 2^-23 of the middle between two values may fall to the
+// other side.
 func QuantizeBlock(k *ptx.Kernel, x []ptx.Reg, scale float64) (codes [2]ptx.Reg, code ptx.Reg) {
 	f, code := scaleBlock(k, magnitude(k, x), scale)
 	for i := range codes {
@@ -17,8 +18,8 @@ func QuantizeBlock(k *ptx.Kernel, x []ptx.Reg, scale float64) (codes [2]ptx.Reg,
 	return codes, code
 }
 
-// QuantizePairs is QuantizeBlock where several threads share a block: for each two neighbours that a thread has, a 16-bit register whose low byte
-// is their codes. most combines the greatest magnitudes of all threads.
+// QuantizePairs is QuantizeBlock where several threads share a block: for each two neighbours that a thread has, a
+// 16-bit register whose low byte is their codes. most combines the greatest magnitudes of all threads.
 func QuantizePairs(k *ptx.Kernel, x []ptx.Reg, scale float64, most func(own ptx.Reg) ptx.Reg) (codes []ptx.Reg, code ptx.Reg) {
 	f, code := scaleBlock(k, most(magnitude(k, x)), scale)
 	for i := 0; i < len(x); i += 2 {
@@ -55,7 +56,8 @@ func (f blockFactor) kept(k *ptx.Kernel, word ptx.Reg) ptx.Reg {
 	return w
 }
 
-// scaleBlock is the factor and the scale's code of a block whose greatest magnitude is known; a scale of 0 or NaN has no factor.
+// scaleBlock is the factor and the scale's code of a block whose greatest magnitude is known; a scale of 0 or NaN has
+// no factor.
 func scaleBlock(k *ptx.Kernel, top ptx.Reg, scale float64) (f blockFactor, code ptx.Reg) {
 	t, code := k.Reg(ptx.F32), k.Reg(ptx.B16)
 	k.I("mul.rn.f32", t, top, ptx.FImm(float32(1/(minifloat.E2M1.Max()*scale))))
@@ -98,9 +100,9 @@ func pairE2M1(k *ptx.Kernel, x, y, factor ptx.Reg) ptx.Reg {
 	return w
 }
 
-// StoreBlocks writes F32 values, whole blocks of them, as NVFP4 (ir.QuantizeBlocks): e2m1 from element index of one operand
-// on, which is a multiple of 16 and whose operand is aligned to 8 bytes, and their scales to another, where pred holds
-// (nil: always). Only on targets with NVFP4.
+// StoreBlocks writes F32 values, whole blocks of them, as NVFP4 (ir.QuantizeBlocks): e2m1 from element index of one
+// operand on, which is a multiple of 16 and whose operand is aligned to 8 bytes, and their scales to another, where
+// pred holds (nil: always). Only on targets with NVFP4.
 func (m *Emitter) StoreBlocks(codes, scales int, index *Expr, values []*Expr, scale float64, pred *Expr) {
 	rs, where, ok := m.emitWhere(pred, values)
 	if !ok {

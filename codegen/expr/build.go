@@ -386,7 +386,8 @@ func (b *Builder) Select(p, x, y *Expr) *Expr {
 	return b.node(OpSelect, x.Type, p, x, y)
 }
 
-// Cast converts between types; float to integer truncates and saturates, NaN becomes 0; S64 to S32 wraps; to Pred is ≠ 0.
+// Cast converts between types; float to integer truncates and saturates, NaN becomes 0; S64 to S32 wraps; to Pred is
+// ≠ 0.
 func (b *Builder) Cast(x *Expr, t Type) *Expr {
 	if x.Type == t {
 		return x
@@ -463,7 +464,8 @@ var simplifying = map[Op]func(b *Builder, x, y *Expr) *Expr{
 	OpEq: (*Builder).Eq, OpLt: (*Builder).Lt, OpLe: (*Builder).Le,
 }
 
-// Subst replaces variables in e, simplifying again. memo may be shared between calls with equal replacements; nil is fine.
+// Subst replaces variables in e, simplifying again. memo may be shared between calls with equal replacements; nil is
+// fine.
 func (b *Builder) Subst(e *Expr, with map[*Expr]*Expr, memo map[*Expr]*Expr) *Expr {
 	if memo == nil {
 		memo = map[*Expr]*Expr{}

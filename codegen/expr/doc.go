@@ -5,8 +5,8 @@
 //	Expr     a node: Pred, S32, S64, F32 or F64. Narrow element types exist only in Load and Store
 //	Emitter  writes expressions into a ptx.Kernel, each once, loop invariants outside loops
 //
-// Every node may be evaluated speculatively: loads carry their own predicate, and nothing traps. That is why hoisting and
-// common-subexpression reuse need no further analysis.
+// Every node may be evaluated speculatively: loads carry their own predicate, and nothing traps. That is why hoisting
+// and common-subexpression reuse need no further analysis.
 //
 // Integer index arithmetic is kept as affine forms Σ cᵢ·aᵢ + c over atoms with known ranges; division and remainder by
 // constants cancel against them, so that reshapes, slices, transposes and broadcasts become plain address arithmetic.

@@ -10,8 +10,8 @@ import (
 
 // Env is what an emitter needs to know about the surrounding kernel.
 type Env struct {
-	// Operand returns the register that holds the global address of a pointer parameter. Operands below 0 lie in shared memory: its register has
-	// 32 bits, and elements are as Hold writes them.
+	// Operand returns the register that holds the global address of a pointer parameter. Operands below 0 lie in
+	// shared memory: its register has 32 bits, and elements are as Hold writes them.
 	Operand func(operand int) ptx.Reg
 	// Align is the alignment in bytes of an operand's address; nil means 256, if none lies in shared memory.
 	Align func(operand int) int
@@ -21,7 +21,8 @@ type Env struct {
 	// Wait is called once, outside loops, before the first access to an operand that is not constant; nil if the kernel
 	// has waited itself.
 	Wait func()
-	// Loads is called before every load is written, with the index of its first element, its bytes and an element's; nil: not.
+	// Loads is called before every load is written, with the index of its first element, its bytes and an element's;
+	// nil: not.
 	Loads func(index *Expr, bytes, size int)
 	// Stores is the same of stores.
 	Stores func(index *Expr, bytes, size int)
@@ -29,8 +30,8 @@ type Env struct {
 	Team *Team
 }
 
-// Emitter writes expressions into a kernel. A node is computed once per scope; values of outer scopes are visible in inner
-// ones, and what a loop does not change is computed before it.
+// Emitter writes expressions into a kernel. A node is computed once per scope; values of outer scopes are visible in
+// inner ones, and what a loop does not change is computed before it.
 type Emitter struct {
 	K   *ptx.Kernel
 	B   *Builder
@@ -62,8 +63,8 @@ func NewEmitter(k *ptx.Kernel, b *Builder, env Env) *Emitter {
 	return m
 }
 
-// Push opens a scope; Pop forgets what was computed in it. Open one around code that may be skipped or that runs more than
-// once.
+// Push opens a scope; Pop forgets what was computed in it. Open one around code that may be skipped or that runs more
+// than once.
 func (m *Emitter) Push() {
 	s := &scope{regs: map[*Expr]ptx.Reg{}, addrs: map[addrKey]ptx.Reg{}}
 	if n := len(m.scopes); n > 0 {
@@ -262,8 +263,8 @@ func (b *Builder) partial(e *Expr, avail *varSet) (*Expr, []bool) {
 	return b.affine(s), in
 }
 
-// Hoist emits, in the innermost scope, every largest part of es that needs no variable beyond those bound: for a loop that
-// the caller is about to write.
+// Hoist emits, in the innermost scope, every largest part of es that needs no variable beyond those bound: for a loop
+// that the caller is about to write.
 func (m *Emitter) Hoist(es []*Expr) { m.EmitAll(m.available(es)) }
 
 // available lists the largest parts of es that need no variable beyond those bound.

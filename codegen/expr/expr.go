@@ -191,8 +191,8 @@ type Builder struct {
 // NewBuilder returns an empty builder.
 func NewBuilder() *Builder { return &Builder{nodes: map[string]*Expr{}} }
 
-// Converts reports whether instructions of the target convert an 8-bit float, which is then loaded and stored as a value.
-// Others are loaded and stored as their bits.
+// Converts reports whether instructions of the target convert an 8-bit float, which is then loaded and stored as a
+// value. Others are loaded and stored as their bits.
 func (b *Builder) Converts(d ir.DType) bool {
 	return d == ir.Float8E4M3FN && b.Target != nil && b.Target.Multiplies(d.String())
 }
@@ -244,8 +244,8 @@ func (b *Builder) intern(proto Expr) *Expr {
 	return e
 }
 
-// Var returns an outer variable: an integer in [lo, hi] that is a multiple of mult, or (lo and hi ignored) a float or Pred
-// that the kernel supplies. Names are unique in a builder.
+// Var returns an outer variable: an integer in [lo, hi] that is a multiple of mult, or (lo and hi ignored) a float or
+// Pred that the kernel supplies. Names are unique in a builder.
 func (b *Builder) Var(name string, t Type, lo, hi, mult int64) *Expr {
 	return b.variable(name, t, lo, hi, mult, 0)
 }

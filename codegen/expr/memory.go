@@ -346,9 +346,9 @@ func (m *Emitter) half(h ptx.Reg, d ir.DType) ptx.Reg {
 	return r
 }
 
-// Store writes values to consecutive elements starting at index, where pred holds (nil: always). Values have the register
-// type of the element type (Loaded). Floats are rounded to it, integers truncated to its width; 8-bit floats that the
-// target does not convert are given as their bits.
+// Store writes values to consecutive elements starting at index, where pred holds (nil: always). Values have the
+// register type of the element type (Loaded). Floats are rounded to it, integers truncated to its width; 8-bit floats
+// that the target does not convert are given as their bits.
 func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pred *Expr) {
 	rs, where, ok := m.emitWhere(pred, Stored(values, d))
 	if !ok {
@@ -372,8 +372,8 @@ func (m *Emitter) Store(operand int, index *Expr, d ir.DType, values []*Expr, pr
 	}
 }
 
-// emitWhere computes values that are to be written where pred holds (nil: always), and the predicate; ok is false where it
-// never does.
+// emitWhere computes values that are to be written where pred holds (nil: always), and the predicate; ok is false
+// where it never does.
 func (m *Emitter) emitWhere(pred *Expr, values []*Expr) (rs []ptx.Reg, where *ptx.Reg, ok bool) {
 	switch {
 	case pred == nil || pred.IsConstInt(1):

@@ -30,8 +30,8 @@ func (m *Emitter) heightOf(e *Expr) int {
 	return h
 }
 
-// reductions emits every reduction that es need and whose variables are all available, lower ones first, those of the same
-// variables and height in one loop.
+// reductions emits every reduction that es need and whose variables are all available, lower ones first, those of the
+// same variables and height in one loop.
 func (m *Emitter) reductions(es []*Expr) {
 	for _, rs := range m.grouped(es) {
 		if m.shared(rs[0]) {
@@ -42,7 +42,8 @@ func (m *Emitter) reductions(es []*Expr) {
 	}
 }
 
-// grouped lists the reductions that es need and whose variables are all available, lower ones first, those that share a loop together.
+// grouped lists the reductions that es need and whose variables are all available, lower ones first, those that share
+// a loop together.
 func (m *Emitter) grouped(es []*Expr) (out [][]*Expr) {
 	avail := &m.top().avail
 	var found []*Expr

@@ -2,8 +2,9 @@ package expr
 
 import "maps"
 
-// Sectors is the number of 32-byte sectors that a warp asks for when each lane reads or writes bytes from an element index on
-// (elements of size bytes). Lanes differ by the variables that differ sets, in a map that it is given empty; all others are 0.
+// Sectors is the number of 32-byte sectors that a warp asks for when each lane reads or writes bytes from an element
+// index on (elements of size bytes). Lanes differ by the variables that differ sets, in a map that it is given empty;
+// all others are 0.
 func Sectors(b *Builder, index *Expr, bytes, size int, differ func(lane int, with map[*Expr]*Expr)) float64 {
 	seen := map[int64]bool{}
 	line, with := straightLine(index), map[*Expr]*Expr{}
@@ -39,7 +40,8 @@ func zeros(b *Builder, index *Expr) map[*Expr]*Expr {
 	return all
 }
 
-// constantAt is the value of an index where variables are replaced, with the same ones each time that all is used; ok is false if that is no constant.
+// constantAt is the value of an index where variables are replaced, with the same ones each time that all is used; ok
+// is false if that is no constant.
 func constantAt(b *Builder, index *Expr, all, with map[*Expr]*Expr) (at int64, ok bool) {
 	maps.Copy(all, with)
 	e := b.Subst(index, all, nil)

@@ -2,7 +2,8 @@ package expr
 
 import "github.com/spark-compile/spark-compile/internal/ptx"
 
-// Hold writes values to consecutive elements of an operand in shared memory, each as its register holds it, where pred holds (nil: always).
+// Hold writes values to consecutive elements of an operand in shared memory, each as its register holds it, where
+// pred holds (nil: always).
 func (m *Emitter) Hold(operand int, index *Expr, values []*Expr, pred *Expr) {
 	rs, where, ok := m.emitWhere(pred, values)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// Team is a group of threads in one block that share the work of every reduction that does not depend on Vary. All threads
-// of the block must execute the emitted code together.
+// Team is a group of threads in one block that share the work of every reduction that does not depend on Vary. All
+// threads of the block must execute the emitted code together.
 type Team struct {
 	Threads int   // a power of two
 	Lane    *Expr // variable in [0, Threads), bound: the thread's place in its team
@@ -20,12 +20,14 @@ type Team struct {
 	Teams    int     // teams in the block
 	Index    *Expr   // variable in [0, Teams): the team's number (constant 0 if there is one)
 	Vary     []*Expr // variables that differ between the threads of a team
-	// Vector, if not 0, is the number of neighbours that a thread stores together: reductions whose range it divides take
-	// as many, so that a thread reads what it stores.
+	// Vector, if not 0, is the number of neighbours that a thread stores together: reductions whose range it divides
+	// take as many, so that a thread reads what it stores.
 	Vector int
-	// Unrolled is how many terms of a reduction a thread writes out, and then has in registers for what reads them again; 0: 32.
+	// Unrolled is how many terms of a reduction a thread writes out, and then has in registers for what reads them
+	// again; 0: 32.
 	Unrolled int
-	// Shared is the first free byte of dynamic shared memory, 16-byte aligned; teamReduce reserves what it needs and advances it.
+	// Shared is the first free byte of dynamic shared memory, 16-byte aligned; teamReduce reserves what it needs and
+	// advances it.
 	Shared int
 }
 

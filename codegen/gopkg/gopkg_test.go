@@ -326,8 +326,8 @@ func TestAProtectedDirectoryIsNotReplaced(t *testing.T) {
 	require.DirExists(t, dir)
 }
 
-// TestFloat16IsTwoBytes holds the type that generated packages give to f16 elements; runtime.View relies on its size. It
-// also keeps the module among this one's requirements, for packages that are generated inside it.
+// TestFloat16IsTwoBytes holds the type that generated packages give to f16 elements; runtime.View relies on its size.
+// It also keeps the module among this one's requirements, for packages that are generated inside it.
 func TestFloat16IsTwoBytes(t *testing.T) {
 	require.Len(t, runtime.View[float16.Float16](make([]byte, 6)), 3)
 }

@@ -42,8 +42,8 @@ func checkIdentifier(name string) error {
 	return nil
 }
 
-// Names longer than longestName bytes are cut and get a digest of the whole name: file systems take 255 bytes, and files
-// have a prefix and an ending.
+// Names longer than longestName bytes are cut and get a digest of the whole name: file systems take 255 bytes, and
+// files have a prefix and an ending.
 const (
 	longestName = 240
 	cutName     = 64

@@ -39,7 +39,8 @@ func Names(targets []string, cubins bool) []string {
 	return names
 }
 
-// check returns which files of an earlier Write are in a directory, and refuses names of files that somebody else put there.
+// check returns which files of an earlier Write are in a directory, and refuses names of files that somebody else put
+// there.
 func check(dir string, names []string) (mine []string, exists bool, err error) {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +69,8 @@ func check(dir string, names []string) (mine []string, exists bool, err error) {
 	return sortedKeys(own), true, nil
 }
 
-// inTheWay returns what already exists of a name: the file itself, or something that is no directory where one is wanted.
+// inTheWay returns what already exists of a name: the file itself, or something that is no directory where one is
+// wanted.
 func inTheWay(dir, name string) string {
 	for at := 0; ; at++ {
 		next := strings.IndexByte(name[at:], '/')
@@ -90,7 +92,8 @@ func inTheWay(dir, name string) string {
 	return name
 }
 
-// owned are the files in a directory that an earlier Write made: Go files with our header, and what goes with program.json.
+// owned are the files in a directory that an earlier Write made: Go files with our header, and what goes with
+// program.json.
 func owned(dir string) (map[string]bool, error) {
 	own := map[string]bool{}
 	entries, err := os.ReadDir(dir)
@@ -125,7 +128,8 @@ func generated(file string) bool {
 	return strings.TrimSpace(first) == header
 }
 
-// largestProgram is how much of a program.json is read to see whose it is, whatever the budget of memory for the model is.
+// largestProgram is how much of a program.json is read to see whose it is, whatever the budget of memory for the
+// model is.
 const largestProgram = 64 << 20
 
 // listed are the files that belong to the program.json of a directory; none if that is not ours.

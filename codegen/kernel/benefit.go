@@ -8,10 +8,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Benefit is how many microseconds a fused kernel is predicted to save over separate launches of its parts, gaps included; 0
-// or less if it is no faster, or unknown. It is the smaller of two predictions: with weights in L2, where they stay or were
-// prefetched, and with some still in DRAM. DRAM round trips take longer, and a fused kernel may have more of them in
-// sequence. Windows, which have few weights, read all of them from DRAM.
+// Benefit is how many microseconds a fused kernel is predicted to save over separate launches of its parts, gaps
+// included; 0 or less if it is no faster, or unknown. It is the smaller of two predictions: with weights in L2, where
+// they stay or were prefetched, and with some still in DRAM. DRAM round trips take longer, and a fused kernel may
+// have more of them in sequence. Windows, which have few weights, read all of them from DRAM.
 func (f *Families) Benefit(n *ir.Node, t *target.Target) float64 {
 	fused, unfused := f.work(n, t), []*cost.Work(nil)
 	for _, part := range n.Parts() {

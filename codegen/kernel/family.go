@@ -13,8 +13,8 @@ import (
 // Family makes kernels of regions, and of fused regions that end in one of its own.
 type Family struct {
 	Name string
-	// Analyse is the kernel of a region but for its schedule. The error says why the family has none. It has no effect on
-	// anything else.
+	// Analyse is the kernel of a region but for its schedule. The error says why the family has none. It has no
+	// effect on anything else.
 	Analyse func(region *ir.Node, ctx *Context) (Kernel, error)
 }
 
@@ -28,7 +28,8 @@ type Kernel interface {
 	Choose() (Choice, error)
 	// Parse is a schedule that was chosen from outside, in its readable form.
 	Parse(schedule string) (Choice, error)
-	// Candidates are the schedules that a tuner tries, Within what the fastest is estimated to take. The family's own is one.
+	// Candidates are the schedules that a tuner tries, Within what the fastest is estimated to take. The family's own
+	// is one.
 	Candidates(own Choice) ([]Candidate, error)
 	// Spec is the kernel with a schedule.
 	Spec(c Choice) (*Spec, error)

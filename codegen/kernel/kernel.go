@@ -1,5 +1,5 @@
-// Package kernel is the interface between the kernel families and the code generator's driver: a family lowers a region to
-// a Spec; the driver assigns addresses to its operands, places it in the launch list and prints it.
+// Package kernel is the interface between the kernel families and the code generator's driver: a family lowers a
+// region to a Spec; the driver assigns addresses to its operands, places it in the launch list and prints it.
 package kernel
 
 import (
@@ -44,8 +44,8 @@ type Hints struct {
 	ReadOnce bool // no other launch reads the kernel's weights, and L2 cannot keep them until the next run: they may leave it first
 }
 
-// Operand is a parameter: what a pointer points to, or a number. Exactly one of Value, Const, Workspace, Counter, Number
-// is set.
+// Operand is a parameter: what a pointer points to, or a number. Exactly one of Value, Const, Workspace, Counter,
+// Number is set.
 type Operand struct {
 	Value         *ir.Value // a graph value (region input or output), dense row-major; constants included
 	Const         []byte    // constant data made by the family: packed weights, tables
@@ -84,7 +84,8 @@ type Context struct {
 	// Updates reports whether out is the new value of a state binding, and old its input: a kernel may then write only
 	// the elements that change. nil: there are none.
 	Updates func(out, old *ir.Value) bool
-	// Unpacked says that schedules are wanted, not programs: constants that kernels pack need the right size, not the right bytes.
+	// Unpacked says that schedules are wanted, not programs: constants that kernels pack need the right size, not the
+	// right bytes.
 	Unpacked  bool
 	Schedules ScheduleCache // nil: families choose
 }
@@ -97,7 +98,8 @@ func (c *Context) AlignOf(v *ir.Value) int {
 	return c.Align(v)
 }
 
-// StoresBlocks reports why a kernel cannot store what a region's BlockQuantize yields; nil if it can, or if there is none.
+// StoresBlocks reports why a kernel cannot store what a region's BlockQuantize yields; nil if it can, or if there is
+// none.
 func (c *Context) StoresBlocks(region *ir.Node) error {
 	n := region.Region.BlockQuantize()
 	if n == nil {

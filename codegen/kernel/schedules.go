@@ -12,11 +12,13 @@ import (
 
 // ScheduleCache are schedules that are chosen from outside: by a tuner, or by what it found earlier.
 type ScheduleCache interface {
-	// Schedule is the schedule, in its readable form, of the kernel with a signature; ok is false where the family chooses.
+	// Schedule is the schedule, in its readable form, of the kernel with a signature; ok is false where the family
+	// chooses.
 	Schedule(signature string) (schedule string, ok bool)
 }
 
-// ScheduleError says why a kernel cannot have the schedule that was chosen from outside. No other kernel takes its place.
+// ScheduleError says why a kernel cannot have the schedule that was chosen from outside. No other kernel takes its
+// place.
 type ScheduleError struct {
 	Signature, Schedule string
 	Err                 error
@@ -40,8 +42,9 @@ func (c *Context) Chosen(signature string) string {
 // alignments beyond this many bytes make no difference to a kernel: no access is wider.
 const widestAccess = 16
 
-// Signature names the kernel of a region for Choices: what it computes, for people, and a digest of all that schedules depend on: the body without
-// names and values of constants, the storage of operands and results, and the alignment of what is no constant.
+// Signature names the kernel of a region for Choices: what it computes, for people, and a digest of all that
+// schedules depend on: the body without names and values of constants, the storage of operands and results, and the
+// alignment of what is no constant.
 func (c *Context) Signature(family, what string, region *ir.Node) string {
 	h := sha256.New()
 	align := func(v *ir.Value) int {
@@ -106,12 +109,12 @@ type Candidate struct {
 	US       float64 // as the family estimates it
 }
 
-// Slowest is how many times the least estimate of a space a plan's may be. Of four small kernels, whose plans up to 3 times as slow were all counted, the best
-// by counts was within 1 % of the least estimate.
+// Slowest is how many times the least estimate of a space a plan's may be. Of four small kernels, whose plans up to 3
+// times as slow were all counted, the best by counts was within 1 % of the least estimate.
 const Slowest = 2
 
-// Within leaves out the plans that are estimated to take more than Slowest times as long as the best, but for the one at the
-// family's own coordinates. Plans may get their Schedule later.
+// Within leaves out the plans that are estimated to take more than Slowest times as long as the best, but for the one
+// at the family's own coordinates. Plans may get their Schedule later.
 func Within(plans []Candidate, own []int) []Candidate {
 	least := plans[0].US
 	for _, p := range plans {

@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// compareBlocks compares what the kernel of a region that ends with BlockQuantize wrote with the evaluator's outputs: codes
-// and scales are equal, but for a share that are neighbours, Limits of e2m1.
+// compareBlocks compares what the kernel of a region that ends with BlockQuantize wrote with the evaluator's outputs:
+// codes and scales are equal, but for a share that are neighbours, Limits of e2m1.
 func (r *Region) compareBlocks(got map[*ir.Value]*ir.Tensor, want []*ir.Array) {
 	r.t.Helper()
 	differ, all := 0, 0

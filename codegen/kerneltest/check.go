@@ -50,9 +50,9 @@ func (r *Region) CheckSpec(spec *kernel.Spec, tgt *target.Target) {
 	}
 }
 
-// limits of the relative L2 distance by the type of an output: sums in another order, and where the output is narrow the
-// few elements that they push over the middle between two values. Of values in blocks it is the share of codes, and of
-// scales, that may be such neighbours.
+// limits of the relative L2 distance by the type of an output: sums in another order, and where the output is narrow
+// the few elements that they push over the middle between two values. Of values in blocks it is the share of codes,
+// and of scales, that may be such neighbours.
 var limits = map[ir.DType]float64{ir.Float64: 1e-12, ir.Float32: 3e-6, ir.Float16: 1e-4, ir.BFloat16: 1e-3, ir.Float8E4M3FN: 3e-3, ir.Float4E2M1: 1e-4}
 
 // compare wants integers and what is not finite equal, and the other numbers within the limit.

@@ -1,6 +1,6 @@
-// Package kerneltest is the harness of every test of kernels: it builds a region, or a graph of them, with data for its
-// inputs, lowers it with a kernel family, runs the kernel on the CPU device with all checks on, and compares what it wrote
-// with the reference evaluator.
+// Package kerneltest is the harness of every test of kernels: it builds a region, or a graph of them, with data for
+// its inputs, lowers it with a kernel family, runs the kernel on the CPU device with all checks on, and compares what
+// it wrote with the reference evaluator.
 package kerneltest
 
 import (
@@ -88,8 +88,8 @@ type Fixed string
 // Schedule implements kernel.ScheduleCache.
 func (f Fixed) Schedule(string) (string, bool) { return string(f), true }
 
-// Plans lowers plans of a region's space, some of them drawn by chance, compares what each computes with the reference, and wants of each that it is
-// the one that was asked for. It returns the plans.
+// Plans lowers plans of a region's space, some of them drawn by chance, compares what each computes with the
+// reference, and wants of each that it is the one that was asked for. It returns the plans.
 func (r *Region) Plans(f kernel.Family, ctx *kernel.Context, rng *rand.Rand, some int) []*kernel.Spec {
 	r.t.Helper()
 	s, err := f.Space(r.Node, ctx)

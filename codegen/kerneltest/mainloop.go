@@ -8,8 +8,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// MainLoop counts the instructions of a contraction kernel's loop over K, per thread and pass: how well it keeps the machine
-// busy.
+// MainLoop counts the instructions of a contraction kernel's loop over K, per thread and pass: how well it keeps the
+// machine busy.
 type MainLoop struct {
 	MMA         int // mma.sync
 	FMA         int // fma.rn.f32

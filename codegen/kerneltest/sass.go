@@ -31,7 +31,8 @@ func Assembler(t testing.TB) *toolchain.Ptxas {
 	return tool
 }
 
-// Assembled has ptxas take a program's kernels for all of its targets: no refusal, no spills, constants loaded before the wait.
+// Assembled has ptxas take a program's kernels for all of its targets: no refusal, no spills, constants loaded before
+// the wait.
 func Assembled(t testing.TB, tool *toolchain.Ptxas, p *runtime.Program) {
 	t.Helper()
 	for _, v := range p.Variants {

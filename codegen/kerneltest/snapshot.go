@@ -15,9 +15,9 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// Snapshot compares a kernel's text with testdata/NAME.ptx, or writes that. What a reader has seen once is left out: the
-// lines before the first that starts with from, and where opcodes repeat all but the first run of them. A digest of the
-// whole text says whether anything left out has changed.
+// Snapshot compares a kernel's text with testdata/NAME.ptx, or writes that. What a reader has seen once is left out:
+// the lines before the first that starts with from, and where opcodes repeat all but the first run of them. A digest
+// of the whole text says whether anything left out has changed.
 func Snapshot(t *testing.T, name string, spec *kernel.Spec, tgt *target.Target, from string, update bool) {
 	t.Helper()
 	full := spec.Build(tgt, name).String()

@@ -1,5 +1,5 @@
-// Package layout is the algebra of index maps that kernels are written in: a coordinate is split into modes, each with a
-// size and a stride, and an offset is the sum of the products.
+// Package layout is the algebra of index maps that kernels are written in: a coordinate is split into modes, each
+// with a size and a stride, and an offset is the sum of the products.
 //
 //	Mode      one factor of a coordinate: size and stride
 //	View      a tensor seen through movement (reshape, transpose, slice, broadcast): modes for every dimension

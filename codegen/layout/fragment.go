@@ -1,7 +1,8 @@
 package layout
 
-// Fragment says which element of a matrix a lane's value holds: row and column as sums of modes of the lane index and of
-// the value index (outermost mode first). Each shape is written once; everything that packs or stores fragments reads it.
+// Fragment says which element of a matrix a lane's value holds: row and column as sums of modes of the lane index and
+// of the value index (outermost mode first). Each shape is written once; everything that packs or stores fragments
+// reads it.
 type Fragment struct {
 	Name               string
 	Rows, Cols         int
@@ -16,8 +17,8 @@ func (f Fragment) At(lane, value int) (row, col int) {
 }
 
 // Fragments of mma.sync.m16n8k16 for 16-bit operands (PTX ISA 9.7.14.5.8, "Matrix fragments for mma.m16n8k16 with
-// floating point type"). Rows and columns are those of the matrices as the instruction defines them: A is m×k, B is k×n,
-// C is m×n. With g = lane/4 and t = lane%4, a value's modes from the outside are (k half, m half, pair).
+// floating point type"). Rows and columns are those of the matrices as the instruction defines them: A is m×k, B is
+// k×n, C is m×n. With g = lane/4 and t = lane%4, a value's modes from the outside are (k half, m half, pair).
 var (
 	B16x8 = Fragment{Name: "B k16n8", Rows: 16, Cols: 8, PerReg: 2,
 		LaneRow: []Mode{{8, 0}, {4, 2}}, LaneCol: []Mode{{8, 1}, {4, 0}},
@@ -36,7 +37,8 @@ type Swizzle struct {
 	Mask   int
 }
 
-// NewSwizzle returns the placement for rows of that many bytes (16, 32, 64, or a multiple of 128 that is a power of two).
+// NewSwizzle returns the placement for rows of that many bytes (16, 32, 64, or a multiple of 128 that is a power of
+// two).
 func NewSwizzle(rowBytes int) Swizzle {
 	s := Swizzle{Chunks: rowBytes / 16}
 	switch s.Chunks {

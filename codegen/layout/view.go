@@ -4,7 +4,8 @@ import (
 	"slices"
 )
 
-// Mode is one factor of a coordinate. It contributes (coordinate / the sizes of the modes inside it) mod Size, times Stride.
+// Mode is one factor of a coordinate. It contributes (coordinate / the sizes of the modes inside it) mod Size, times
+// Stride.
 type Mode struct{ Size, Stride int }
 
 // View maps the coordinates of a tensor to element offsets in a dense buffer. A dimension is a list of modes, outermost

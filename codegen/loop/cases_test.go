@@ -211,7 +211,8 @@ func cases() []*testCase {
 		}
 	}
 
-	// Frames of 20 × 12 pixels, 24 bytes from row to row, through homographies that also look outside, and through those of no use.
+	// Frames of 20 × 12 pixels, 24 bytes from row to row, through homographies that also look outside, and through
+	// those of no use.
 	homography := func(r *rand.Rand, i int) float64 {
 		return []float64{1.3, .1, -2, .08, 1.1, -1.5, .004, .006, 1}[i%9] * (.9 + .2*r.Float64())
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 )
 
-// TestScheduleCache_ReturnsTheChoice: of every case and of random regions, on two targets, whichever were lowered before, and the second
-// time too.
+// TestScheduleCache_ReturnsTheChoice: of every case and of random regions, on two targets, whichever were lowered
+// before, and the second time too.
 func TestScheduleCache_ReturnsTheChoice(t *testing.T) {
 	list := append(cases(), fused()...)
 	rng := rand.New(rand.NewSource(11))

@@ -12,9 +12,9 @@ import (
 // registers is an estimate for a thread of any kernel: only ptxas knows.
 const registers = 40
 
-// work counts the instructions of the kernel that a schedule makes and sets the schedule's shared memory. It takes constants to
-// come from DRAM once, and activations from L2 at least once and at most once a block. Results are written by sectors. The problem is built anew, because a
-// builder has room for the variables of one kernel.
+// work counts the instructions of the kernel that a schedule makes and sets the schedule's shared memory. It takes
+// constants to come from DRAM once, and activations from L2 at least once and at most once a block. Results are
+// written by sectors. The problem is built anew, because a builder has room for the variables of one kernel.
 func (p *problem) work(s *schedule, m *cost.Machine) (*cost.Work, error) {
 	p, err := newProblem(p.region, p.ctx)
 	if err != nil {
@@ -44,8 +44,9 @@ const (
 	warpBytes = 2
 )
 
-// count adds what a kernel does that is emitted with the sectors that its loads and stores ask for, and that returns its shared memory and an
-// estimate of a thread's registers. Of some constants every block reads its own copy, as of activations.
+// count adds what a kernel does that is emitted with the sectors that its loads and stores ask for, and that returns
+// its shared memory and an estimate of a thread's registers. Of some constants every block reads its own copy, as of
+// activations.
 func count(w *cost.Work, operands []kernel.Operand, m *cost.Machine, threads int, every map[int]bool,
 	emit func(k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (shared, registers int)) {
 	k := ptx.NewModule(m.Name).NewKernel("counted", threads)
@@ -74,8 +75,8 @@ func count(w *cost.Work, operands []kernel.Operand, m *cost.Machine, threads int
 	w.L2Read, w.L2Written = max(read+w.DRAMBytes, min(32*asked, float64(float64(w.Blocks)*(read+again))+w.DRAMBytes-again)), 32*written
 }
 
-// sectors is the number of 32-byte sectors that the first warp asks for when each lane reads or writes bytes from an element index on
-// (elements of size bytes), in the first round of every loop.
+// sectors is the number of 32-byte sectors that the first warp asks for when each lane reads or writes bytes from an
+// element index on (elements of size bytes), in the first round of every loop.
 func (f *frame) sectors(s *schedule, index *expr.Expr, bytes, size int) float64 {
 	near := s.near()
 	return expr.Sectors(f.p.b, index, bytes, size, func(lane int, with map[*expr.Expr]*expr.Expr) {

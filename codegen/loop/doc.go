@@ -1,8 +1,9 @@
 // Package loop is the kernel family for everything that needs no tensor cores: elementwise arithmetic, data movement,
-// reductions, normalisations, scans, gathers, matrix-vector products. It lowers any region, so it is also what the other
-// families fall back to.
+// reductions, normalisations, scans, gathers, matrix-vector products. It lowers any region, so it is also what the
+// other families fall back to.
 //
-// The region's outputs are expressions over the output index (package lower). A schedule says which threads compute them:
+// The region's outputs are expressions over the output index (package lower). A schedule says which threads compute
+// them:
 //
 //	flat    every thread computes one element or a vector of neighbours; reductions run within the thread
 //	row     a warp or a block shares each row: the row is read once, coalesced; its reductions are combined by

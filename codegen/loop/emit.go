@@ -23,8 +23,8 @@ type frame struct {
 	keeps     *expr.Expr // of a fused part whose outputs are results too: whether this block stores them
 }
 
-// emit writes the kernel and returns the bytes of shared memory it uses. If accesses is not nil, it is called before every load
-// and store with its element index, its bytes and an element's.
+// emit writes the kernel and returns the bytes of shared memory it uses. If accesses is not nil, it is called before
+// every load and store with its element index, its bytes and an element's.
 func (p *problem) emit(s *schedule, k *ptx.Kernel, params []ptx.Sym, accesses func(f *frame, index *expr.Expr, bytes, size int)) int {
 	f := &frame{p: p, k: k, bases: pointers(k, params)}
 	if s.team > 1 {
@@ -131,8 +131,8 @@ func (f *frame) store(at *expr.Expr, n int, pred *expr.Expr) {
 	}
 }
 
-// packed writes n elements of every output, of which those that share a byte have one or more bytes; beyond the last element
-// their bits are 0.
+// packed writes n elements of every output, of which those that share a byte have one or more bytes; beyond the last
+// element their bits are 0.
 func (f *frame) packed(id *expr.Expr, n int) {
 	p, b := f.p, f.p.b
 	last := b.Int(p.elements - 1)

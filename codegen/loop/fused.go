@@ -315,9 +315,9 @@ var blockSizes = []int{256, 128, 512}
 // mostTurns bounds the rows of the last that a team computes together, and of the others without a loop.
 const mostTurns = 4
 
-// choose takes the schedule that is estimated to be fastest, one thing after the other, as every candidate is a kernel to count: the last part's
-// schedule in blocks of the usual size, then how many turns that has, then both for similar ones in blocks of other sizes, and for the best of
-// these each of the other parts, step by step.
+// choose takes the schedule that is estimated to be fastest, one thing after the other, as every candidate is a
+// kernel to count: the last part's schedule in blocks of the usual size, then how many turns that has, then both for
+// similar ones in blocks of other sizes, and for the best of these each of the other parts, step by step.
 func (c *fusedLoops) choose() (best *fusedSchedule, work *cost.Work, err error) {
 	m, producers := cost.Of(c.ctx.Target), c.parts[:len(c.parts)-1]
 	least := math.Inf(1)
@@ -423,7 +423,8 @@ func (p *part) inBlock(threads int) (list []*schedule) {
 	return list
 }
 
-// usual is the schedule that a part has while the others are chosen: the fewest turns, and of these the largest teams of a warp at most.
+// usual is the schedule that a part has while the others are chosen: the fewest turns, and of these the largest teams
+// of a warp at most.
 func (p *part) usual(threads int) *schedule {
 	var best *schedule
 	least := math.MaxInt

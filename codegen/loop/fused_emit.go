@@ -193,8 +193,8 @@ func (g *stage) begin(c *fusedLoops, s *fusedSchedule, used int, env expr.Env, b
 	}
 }
 
-// row is the one that the thread's team computes in a turn, and whether there is one. Beyond the last a team computes that one again and writes
-// nothing: all threads stay together at barriers.
+// row is the one that the thread's team computes in a turn, and whether there is one. Beyond the last a team computes
+// that one again and writes nothing: all threads stay together at barriers.
 func (g *stage) row(turn *expr.Expr) (row, valid *expr.Expr) {
 	b := g.p.b
 	row, valid = b.Add(b.Scale(turn, int64(g.teams)), g.team), b.Bool(true)

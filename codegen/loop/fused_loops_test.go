@@ -227,7 +227,8 @@ func TestFusedLoops_LoadLaterWeightsBeforeTheWait(t *testing.T) {
 	require.Greater(t, strings.Count(producers, "ld.global.v"), 2)
 }
 
-// TestFusedLoops_EveryScheduleComputesTheSame, of which SPARK_FULL runs all: turns, teams of several warps, one block, blocks whose last rows are none.
+// TestFusedLoops_EveryScheduleComputesTheSame, of which SPARK_FULL runs all: turns, teams of several warps, one
+// block, blocks whose last rows are none.
 func TestFusedLoops_EveryScheduleComputesTheSame(t *testing.T) {
 	for _, c := range fusedCases {
 		b, ctx := c.region(t), kerneltest.Target(t, "sm_121")

@@ -63,8 +63,8 @@ func declared(t *testing.T, in []ir.Type, build func(r *kerneltest.Region, x []*
 	return r.Finish(build(r, xs))
 }
 
-// TestIndicesOfLargeTensors looks at the index of every load under every schedule: where arithmetic of 32 bits could leave their
-// range, an element would be read at another place.
+// TestIndicesOfLargeTensors looks at the index of every load under every schedule: where arithmetic of 32 bits could
+// leave their range, an element would be read at another place.
 func TestIndicesOfLargeTensors(t *testing.T) {
 	for _, c := range large {
 		t.Run(c.name, func(t *testing.T) {

@@ -131,8 +131,8 @@ func problemOf(region *ir.Node, ctx *kernel.Context, l *lower.Lowering, of *part
 	return p, nil
 }
 
-// indexable says what 32 bits cannot index: threads of a launch that number its output's elements, and coordinates along one
-// dimension. Elements of what a region reads are numbered in 64 bits where they have to be.
+// indexable says what 32 bits cannot index: threads of a launch that number its output's elements, and coordinates
+// along one dimension. Elements of what a region reads are numbered in 64 bits where they have to be.
 func indexable(region *ir.Node, elements int) error {
 	const remedy = "does not fit 32-bit indices: use a smaller --batch or --shape, or split the tensor"
 	if elements > math.MaxInt32-1<<16 { // rounded up to whole blocks

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBytesTravelTogether: e4m3 is read and written 16 bytes at a time, by the hardware's conversions where there are some.
+// TestBytesTravelTogether: e4m3 is read and written 16 bytes at a time, by the hardware's conversions where there are
+// some.
 func TestBytesTravelTogether(t *testing.T) {
 	e4m3, f32 := ir.Float8E4M3FN, ir.Float32
 	for _, c := range []struct {

@@ -93,7 +93,8 @@ func (p *problem) candidates() []*schedule {
 	return out
 }
 
-// rows lists, for reductions in the outputs, the dimensions on which they depend: outputs that have those in common share them.
+// rows lists, for reductions in the outputs, the dimensions on which they depend: outputs that have those in common
+// share them.
 func (p *problem) rows() (out [][]bool) {
 	for _, o := range p.outs {
 		expr.Walk([]*expr.Expr{o.value}, func(e *expr.Expr) {
@@ -115,8 +116,8 @@ func (p *problem) rows() (out [][]bool) {
 // maxShared is what a block has of shared memory without asking for more.
 const maxShared = 48 << 10
 
-// maxHeld bounds the elements of operands that a thread of a flat schedule computes with: it has 255 registers, and may need
-// most of them at a time.
+// maxHeld bounds the elements of operands that a thread of a flat schedule computes with: it has 255 registers, and
+// may need most of them at a time.
 const maxHeld = 192
 
 // flat computes elements in order, as many a thread as 16 bytes hold where the last dimension allows, enough threads
@@ -170,7 +171,8 @@ func (p *problem) flatVector(vector int) *schedule {
 	return s
 }
 
-// divides reports whether vectors of v elements stay within the last dimension, or whether no index depends on dimensions.
+// divides reports whether vectors of v elements stay within the last dimension, or whether no index depends on
+// dimensions.
 func (p *problem) divides(v int) bool {
 	if p.elements%v != 0 {
 		return false

@@ -100,7 +100,8 @@ func (p *problem) Candidates(own kernel.Choice) (plans []kernel.Candidate, err e
 	return kernel.Within(plans, own.Schedule.(schedule).coordinates()), nil
 }
 
-// coordinates are those of a plan (kernel.Candidate): what threads of a team read, how many they are, elements and threads.
+// coordinates are those of a plan (kernel.Candidate): what threads of a team read, how many they are, elements and
+// threads.
 func (s schedule) coordinates() []int {
 	kind := 0
 	switch {

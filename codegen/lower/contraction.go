@@ -219,8 +219,8 @@ func segmentedMatVec(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Exp
 		return b.Zero(Type(x.Type.DType))
 	}
 	k := l.vars([]int{width}, row)[0]
-	// Loads stay vectors if offsets and lengths are known to be multiples of m: each is computed as m·(o/m), and clamped so
-	// that the range analysis sees it inside x.
+	// Loads stay vectors if offsets and lengths are known to be multiples of m: each is computed as m·(o/m), and
+	// clamped so that the range analysis sees it inside x.
 	common := func(v *ir.Value) (*expr.Expr, int64) {
 		if c := l.constant(v); c != nil {
 			if k := c.Compact(); k.Splat || k.Numel() == 1 {

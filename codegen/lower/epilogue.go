@@ -8,8 +8,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Vector is a run of neighbouring channels of an anchor's output that a thread finishes together. The family sums them, the
-// lowering does the rest.
+// Vector is a run of neighbouring channels of an anchor's output that a thread finishes together. The family sums
+// them, the lowering does the rest.
 type Vector struct {
 	Anchor  *ir.Node
 	Index   []*expr.Expr                    // of an element of the anchor's output, for any Channel

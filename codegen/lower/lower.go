@@ -1,14 +1,14 @@
-// Package lower gives every op of the table its meaning on a single element: a pull rule "value of the output at an index →
-// expression", down to loads of a region's inputs. A family asks for the value of a region's output at its iteration
-// variables, or, where it computes the anchor itself, for what the body makes of its sums.
+// Package lower gives every op of the table its meaning on a single element: a pull rule "value of the output at an
+// index → expression", down to loads of a region's inputs. A family asks for the value of a region's output at its
+// iteration variables, or, where it computes the anchor itself, for what the body makes of its sums.
 //
 //	Lowering   a region being lowered: builder, operands, memo
 //	Value      the value of a body's value at an index
 //	Epilogue   a value after an anchor whose sums a family supplies
 //	Storage    a value as it is stored
 //
-// Floats narrower than f32 compute in F32 and are rounded to their type by every arithmetic op; bool is Pred; integers of
-// up to 32 signed or 16 unsigned bits are S32, others S64.
+// Floats narrower than f32 compute in F32 and are rounded to their type by every arithmetic op; bool is Pred;
+// integers of up to 32 signed or 16 unsigned bits are S32, others S64.
 package lower
 
 import (
@@ -41,7 +41,8 @@ type Lowering struct {
 	memo     map[string]*expr.Expr
 	held     int        // operands in shared memory
 	guard    *expr.Expr // nil: always
-	// ragged, unless it is nil, is an index that leaves its range in a kernel: loads depending on it happen where inside.
+	// ragged, unless it is nil, is an index that leaves its range in a kernel: loads depending on it happen where
+	// inside.
 	ragged, inside *expr.Expr
 	expanded       map[*ir.Node][]*ir.Value
 	scratch        *ir.Graph // names the values of expansions
@@ -124,8 +125,8 @@ func (l *Lowering) Members() int { return l.Region.Region.Count() }
 // Input is the number of the operand that points to v, an input of the region, which becomes one at its first use.
 func (l *Lowering) Input(v *ir.Value) int { return l.operand(v, kernel.Operand{Value: v}) }
 
-// Hold makes v, a value of the graph that the kernel has in shared memory, an operand that is no parameter: they are numbered from -1 down. Each
-// element lies there as a register holds it (Held).
+// Hold makes v, a value of the graph that the kernel has in shared memory, an operand that is no parameter: they are
+// numbered from -1 down. Each element lies there as a register holds it (Held).
 func (l *Lowering) Hold(v *ir.Value) int {
 	l.held++
 	l.operands[v] = -l.held
@@ -166,8 +167,8 @@ func (l *Lowering) Table(data []byte) int {
 	return l.add(kernel.Operand{Const: data})
 }
 
-// Env describes the lowered region to an emitter. pointers holds each operand's address. On targets with dependent launch
-// the kernel waits once, before its first access to anything but constants.
+// Env describes the lowered region to an emitter. pointers holds each operand's address. On targets with dependent
+// launch the kernel waits once, before its first access to anything but constants.
 func (l *Lowering) Env(k *ptx.Kernel, pointers []ptx.Reg) expr.Env {
 	env := expr.Env{
 		Operand: func(i int) ptx.Reg { return pointers[i] },
@@ -303,7 +304,8 @@ func (l *Lowering) load(v *ir.Value, operand int, idx []*expr.Expr, batched bool
 	return decode(b, e, d)
 }
 
-// fetch loads an element of an operand where the kernel may: always, if the index is provably inside, else under the guard.
+// fetch loads an element of an operand where the kernel may: always, if the index is provably inside, else under the
+// guard.
 func (l *Lowering) fetch(operand int, at *expr.Expr, d ir.DType, inside bool) *expr.Expr {
 	guard := l.guard
 	if inside {
@@ -331,8 +333,9 @@ func decode(b *expr.Builder, e *expr.Expr, d ir.DType) *expr.Expr {
 	return e
 }
 
-// Storage converts a value to what Emitter.Store takes and returns the element type to store it as: bool becomes a byte, 8-bit
-// floats their codes (e4m3 stays a value where the target converts it); sub-byte types become codes that the caller packs.
+// Storage converts a value to what Emitter.Store takes and returns the element type to store it as: bool becomes a
+// byte, 8-bit floats their codes (e4m3 stays a value where the target converts it); sub-byte types become codes that
+// the caller packs.
 func Storage(b *expr.Builder, e *expr.Expr, d ir.DType) (*expr.Expr, ir.DType) {
 	switch {
 	case d == ir.Bool:

@@ -15,8 +15,8 @@ var _ = register(map[string]rule{
 	"CumSum": cumulative, "CumProd": cumulative, "TopK": topK,
 })
 
-// over returns, for a reduction of x over axes, the index into x whose reduced coordinates are fresh variables, and those
-// variables. kept holds the other coordinates in order.
+// over returns, for a reduction of x over axes, the index into x whose reduced coordinates are fresh variables, and
+// those variables. kept holds the other coordinates in order.
 func (l *Lowering) over(shape, axes []int, kept []*expr.Expr) (at, vars []*expr.Expr) {
 	var sizes []int
 	for _, a := range axes {

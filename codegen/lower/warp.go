@@ -9,7 +9,8 @@ import (
 
 var _ = register(map[string]rule{"WarpFrame": warpFrame})
 
-// warpFrame computes a pixel as ir's row says it, operation by operation: what is rounded there is rounded here. All but the loads is the same for all frames.
+// warpFrame computes a pixel as ir's row says it, operation by operation: what is rounded there is rounded here. All
+// but the loads is the same for all frames.
 func warpFrame(l *Lowering, n *ir.Node, _ int, idx []*expr.Expr) *expr.Expr {
 	w := warper{l: l, n: n, i: idx[0]}
 	return w.pixel(idx[1], idx[2], idx[3])

@@ -75,8 +75,8 @@ func (g *gen) addBias(acc [][]ptx.Reg, w ptx.Reg) {
 	}
 }
 
-// loopRows loops over the rows of the window; x and w move along. ptxas must not unroll it: it would hoist so many loads
-// that registers limit the kernel.
+// loopRows loops over the rows of the window; x and w move along. ptxas must not unroll it: it would hoist so many
+// loads that registers limit the kernel.
 func (g *gen) loopRows(acc [][]ptx.Reg, x, w ptx.Reg) {
 	k, p := g.k, g.p
 	xr, wr, row, more := k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.B32), k.Reg(ptx.Pred)
@@ -98,8 +98,8 @@ func (g *gen) loopRows(acc [][]ptx.Reg, x, w ptx.Reg) {
 	k.If(more, "bra", top)
 }
 
-// row accumulates one row of the window, whose inputs and weights begin at byte offsets from x and w: each column of the
-// pixels' common span is read once and used by every pixel that it belongs to.
+// row accumulates one row of the window, whose inputs and weights begin at byte offsets from x and w: each column of
+// the pixels' common span is read once and used by every pixel that it belongs to.
 func (g *gen) row(acc [][]ptx.Reg, x, w ptx.Reg, xAt, wAt int) {
 	k, p, s := g.k, g.p, g.s
 	var weights [][]ptx.Reg

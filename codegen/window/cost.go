@@ -111,7 +111,8 @@ func (p *problem) epilogue() int {
 	return n
 }
 
-// bytes is what a block reads and writes, in whole sectors of 32 bytes, on average over the blocks: those at edges have less inside.
+// bytes is what a block reads and writes, in whole sectors of 32 bytes, on average over the blocks: those at edges
+// have less inside.
 func (s schedule) bytes(p *problem) (read, written float64) {
 	pixels := func(rows, columns float64, channels, bits int) float64 {
 		if s.Channels == p.co { // pixels lie side by side

@@ -6,7 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Depthwise is a depthwise convolution of images [N,H,W,C], NHWC, one output channel a channel, as a kernel of another family computes it.
+// Depthwise is a depthwise convolution of images [N,H,W,C], NHWC, one output channel a channel, as a kernel of
+// another family computes it.
 type Depthwise struct {
 	Region, Anchor *ir.Node // with storage spelled out
 	Stored         ir.DType // of the images in memory

@@ -109,8 +109,8 @@ func (g *gen) shared(offset *expr.Expr) ptx.Reg {
 	return r
 }
 
-// spread leaves 16 bytes free after each 128 of shared memory, so that lanes that write or read neighbouring vectors of 8
-// or 16 elements, 16 bytes at a time, use different banks.
+// spread leaves 16 bytes free after each 128 of shared memory, so that lanes that write or read neighbouring vectors
+// of 8 or 16 elements, 16 bytes at a time, use different banks.
 func (g *gen) spread(offset *expr.Expr) *expr.Expr {
 	return g.b.Add(offset, g.b.Scale(g.b.FloorDiv(offset, 128), 16))
 }

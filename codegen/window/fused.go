@@ -8,9 +8,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// fusedWindows is two windows of which the second slides over what the first computes. A block has a tile of the second's outputs, and
-// computes all of the first's that these need, so neighbouring blocks compute some of them twice. It rounds them as they are stored,
-// keeps them in shared memory and stores those that are its own.
+// fusedWindows is two windows of which the second slides over what the first computes. A block has a tile of the
+// second's outputs, and computes all of the first's that these need, so neighbouring blocks compute some of them
+// twice. It rounds them as they are stored, keeps them in shared memory and stores those that are its own.
 type fusedWindows struct {
 	first, second *problem
 	kept          bool // the first's outputs are stored
@@ -40,7 +40,8 @@ func analyseFused(n *ir.Node) (*fusedWindows, error) {
 	if p.blocks != nil || p.n != q.n || p.oh != q.h || p.ow != q.w || p.co != q.c {
 		return nil, fmt.Errorf("the second window does not slide over the first's image")
 	}
-	// A tile owns the first's outputs at the places of its own, times the stride: together tiles own all, and each computes what it owns.
+	// A tile owns the first's outputs at the places of its own, times the stride: together tiles own all, and each
+	// computes what it owns.
 	if c.kept && (q.oh*q.sh < q.h || q.ow*q.sw < q.w || q.ph+q.sh-1 > (q.kh-1)*q.dh || q.pw+q.sw-1 > (q.kw-1)*q.dw) {
 		return nil, fmt.Errorf("the second window does not read all of the first's output")
 	}

@@ -84,8 +84,8 @@ func (g *fusedGen) pad() {
 	}
 }
 
-// handOver runs the first's epilogue on a run's sums, leaves what it yields to the second, rounded as it is stored, and stores what
-// the tile owns.
+// handOver runs the first's epilogue on a run's sums, leaves what it yields to the second, rounded as it is stored,
+// and stores what the tile owns.
 func (g *fusedGen) handOver(at run, acc [][]ptx.Reg) {
 	a, z := g.first, g.second
 	b, f, q := a.b, &a.finish, z.p

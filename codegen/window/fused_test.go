@@ -222,8 +222,8 @@ func TestFusedWindow_RefusesOtherRegions(t *testing.T) {
 	}
 }
 
-// TestFusedWindows_PayWhereLaunchesCostMore: small images take about as long as a launch costs; of large ones, whose tiles compute much of
-// the first window twice, two launches are faster.
+// TestFusedWindows_PayWhereLaunchesCostMore: small images take about as long as a launch costs; of large ones, whose
+// tiles compute much of the first window twice, two launches are faster.
 func TestFusedWindows_PayWhereLaunchesCostMore(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	dilated := large

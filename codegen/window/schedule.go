@@ -184,7 +184,8 @@ func (p *problem) candidates() []schedule {
 	return out
 }
 
-// sizes lists how many of n a tile may take: what divides n, and powers of two up to the first that holds all, at most most.
+// sizes lists how many of n a tile may take: what divides n, and powers of two up to the first that holds all, at
+// most most.
 func sizes(n, most int) []int {
 	var out []int
 	for i := 1; i <= most && i < 2*n; i++ {

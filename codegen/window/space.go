@@ -13,8 +13,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// Family makes the kernels of windows, and of two fused windows. Regions it rejects fall back to loop, fused ones to their
-// parts.
+// Family makes the kernels of windows, and of two fused windows. Regions it rejects fall back to loop, fused ones to
+// their parts.
 var Family = kernel.Family{Name: ir.FamilyWindow, Analyse: func(region *ir.Node, ctx *kernel.Context) (k kernel.Kernel, err error) {
 	defer lower.Catch(&err)
 	if region.IsFamily(ir.FamilyFused) {

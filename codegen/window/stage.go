@@ -68,8 +68,8 @@ func (g *gen) storeShared(c chunk, rs []ptx.Reg) {
 	}
 }
 
-// copyWeights starts the copy of the tile's weights to shared memory: they are constants, and need not wait for the launch
-// before.
+// copyWeights starts the copy of the tile's weights to shared memory: they are constants, and need not wait for the
+// launch before.
 func (g *gen) copyWeights(pointers []ptx.Reg) {
 	b, k, p, s := g.b, g.k, g.p, g.s
 	if p.taps == nil {

@@ -165,8 +165,8 @@ func (p *problem) constants(v *ir.Value) ([]float64, error) {
 	return out, nil
 }
 
-// pack lays weights and bias out as a schedule's tiles read them: [member][tile of channels][tap][channel], f32. The bias is
-// like one tap more.
+// pack lays weights and bias out as a schedule's tiles read them: [member][tile of channels][tap][channel], f32. The
+// bias is like one tap more.
 func (p *problem) pack(s schedule) []byte {
 	n := p.kh * p.kw
 	out := make([]byte, 0, 4*(len(p.taps)+len(p.bias)))

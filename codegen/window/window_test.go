@@ -190,8 +190,8 @@ func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
 	}
 }
 
-// TestGlobalBytesMoveInWideAccesses: what a thread asks of global memory, it asks for 16 bytes at a time. A tile's NVFP4
-// output is narrower: a vector of channels is a block, 8 bytes and a scale.
+// TestGlobalBytesMoveInWideAccesses: what a thread asks of global memory, it asks for 16 bytes at a time. A tile's
+// NVFP4 output is narrower: a vector of channels is a block, 8 bytes and a scale.
 func TestGlobalBytesMoveInWideAccesses(t *testing.T) {
 	ctx := kerneltest.Target(t, "sm_121")
 	for _, s := range shapes {
