@@ -1,5 +1,5 @@
-// Package hal is the interface to the hardware: one Device interface with two implementations, hal/cuda (the NVIDIA driver)
-// and hal/emu (the same PTX, executed on the CPU).
+// Package hal is the interface to the hardware: one Device interface with two implementations, hal/cuda (the NVIDIA
+// driver) and hal/emu (the same PTX, executed on the CPU).
 package hal
 
 import (
@@ -37,8 +37,9 @@ type Info struct {
 
 // Mapper is a Device whose kernels may read memory of the host's where it lies.
 type Mapper interface {
-	// Map returns bytes of the host's as memory for kernels to read, until Free. The caller keeps them alive, and as they are while a
-	// run reads them. ErrNoSuchMemory where the device does not see all of the host's memory: what it needs is copied then.
+	// Map returns bytes of the host's as memory for kernels to read, until Free. The caller keeps them alive, and as
+	// they are while a run reads them. ErrNoSuchMemory where the device does not see all of the host's memory: what
+	// it needs is copied then.
 	Map(b []byte) (Memory, error)
 }
 
@@ -122,8 +123,8 @@ type Range struct {
 
 // Graph is a captured launch list.
 type Graph interface {
-	// Run executes all ops and returns when they have ended. When ctx ends first, Run returns its error: a device that cannot be
-	// stopped goes on, which the error says (ErrBusy), and the next Run waits for it.
+	// Run executes all ops and returns when they have ended. When ctx ends first, Run returns its error: a device
+	// that cannot be stopped goes on, which the error says (ErrBusy), and the next Run waits for it.
 	Run(ctx context.Context) error
 	// Wait waits for the end of a run whose context has ended, or that of ctx (ErrBusy).
 	Wait(ctx context.Context) error
@@ -133,23 +134,26 @@ type Graph interface {
 
 // Stopper is a Graph of a device that can be stopped.
 type Stopper interface {
-	// Stop ends a run whose context has ended, and returns when nothing runs any more. What the run has written is then not known.
+	// Stop ends a run whose context has ended, and returns when nothing runs any more. What the run has written is
+	// then not known.
 	Stop()
 }
 
 // Updater is a Graph whose ops may be given other parameters between runs.
 type Updater interface {
-	// Update replaces op i, whose Varies was set, by one of the same kernel, grid, block, shared memory and place in the graph: parameters
-	// and ranges are its own. It is ErrBusy while a run goes on whose context has ended. After an error the op is what it was.
+	// Update replaces op i, whose Varies was set, by one of the same kernel, grid, block, shared memory and place in
+	// the graph: parameters and ranges are its own. It is ErrBusy while a run goes on whose context has ended. After
+	// an error the op is what it was.
 	Update(i int, op Op) error
 }
 
 // Timer is a Graph of a device that has a clock of its own.
 type Timer interface {
-	// RunTimed launches the graph Timing.Runs times in a row on a stream that is busy when the first launch arrives, and returns the time
-	// from the start of the first run to the end of the last on the device. The host's launches overlap with what the device does, so the
-	// time divided by the runs is the launch-to-launch time, without the latency that a caller of Run sees. Where the host was too slow for
-	// that it measures again, so the graph may run more often. Errors are those of Run.
+	// RunTimed launches the graph Timing.Runs times in a row on a stream that is busy when the first launch arrives,
+	// and returns the time from the start of the first run to the end of the last on the device. The host's launches
+	// overlap with what the device does, so the time divided by the runs is the launch-to-launch time, without the
+	// latency that a caller of Run sees. Where the host was too slow for that it measures again, so the graph may run
+	// more often. Errors are those of Run.
 	RunTimed(ctx context.Context, t Timing) (time.Duration, error)
 }
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Switches turn off what makes programs faster without changing what they compute, to measure what each is worth. The zero value has
-// everything on.
+// Switches turn off what makes programs faster without changing what they compute, to measure what each is worth. The
+// zero value has everything on.
 type Switches struct {
 	NoPDL      bool `json:"no_pdl,omitempty"`      // programmatic dependent launch: every edge of a graph is a full dependency
 	NoPrefetch bool `json:"no_prefetch,omitempty"` // prefetches of later launches' weights into L2

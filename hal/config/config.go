@@ -1,6 +1,6 @@
-// Package config reads the settings of the machine layer: flags take precedence over the environment, and the environment
-// over defaults. Each setting records its value and where it came from. An invalid value in the environment produces one
-// warning and is ignored.
+// Package config reads the settings of the machine layer: flags take precedence over the environment, and the
+// environment over defaults. Each setting records its value and where it came from. An invalid value in the
+// environment produces one warning and is ignored.
 package config
 
 import (

@@ -11,8 +11,8 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// capture records ops on a stream. By default each op follows the one recorded before it; where After says otherwise, the
-// capture sets what the next op depends on.
+// capture records ops on a stream. By default each op follows the one recorded before it; where After says otherwise,
+// the capture sets what the next op depends on.
 type capture struct {
 	*graph
 	ops   []hal.Op
@@ -91,8 +91,8 @@ type edgeData struct{ _, _, kind, _, _, _, _, _ byte } // follows the two ports
 
 const programmaticEdge = 1 // CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
 
-// confirm reads the edges of the captured graph: they are those of After, or it is an error, since kernels would read what is
-// not there yet. How many of them are programmatic is a matter of time alone, and counted.
+// confirm reads the edges of the captured graph: they are those of After, or it is an error, since kernels would read
+// what is not there yet. How many of them are programmatic is a matter of time alone, and counted.
 func (c *capture) confirm(captured uintptr) error {
 	c.programmatic = -1
 	if c.device.entries["cuGraphGetEdges"] == 0 {
@@ -138,8 +138,8 @@ func (c *capture) confirm(captured uintptr) error {
 
 var errCapture = errors.New("the driver captured another graph than the launch list: please report it with the driver's version")
 
-// comesAfter sets the nodes that the next op follows. A branch may be left open: dependencies that are replaced need not be
-// joined (CUDA Driver API, cuStreamUpdateCaptureDependencies).
+// comesAfter sets the nodes that the next op follows. A branch may be left open: dependencies that are replaced need
+// not be joined (CUDA Driver API, cuStreamUpdateCaptureDependencies).
 func (c *capture) comesAfter(after []int) error {
 	const setDependencies = 1 // CU_STREAM_SET_CAPTURE_DEPENDENCIES
 	nodes := make([]uintptr, len(after)+1)
@@ -150,8 +150,9 @@ func (c *capture) comesAfter(after []int) error {
 	return c.device.call("cuStreamUpdateCaptureDependencies", c.stream, addr(&nodes[0]), uintptr(len(after)), setDependencies)
 }
 
-// node returns the node recorded last, the only one that the next op would follow. Version 2 of the query fails where the edge to the next
-// op would have data (CUDA_ERROR_LOSSY_QUERY), as a programmatic edge has; version 3, of CUDA 12.3, returns the data.
+// node returns the node recorded last, the only one that the next op would follow. Version 2 of the query fails where
+// the edge to the next op would have data (CUDA_ERROR_LOSSY_QUERY), as a programmatic edge has; version 3, of CUDA
+// 12.3, returns the data.
 func (c *capture) node() (uintptr, error) {
 	var info struct {
 		status   int32

@@ -13,8 +13,9 @@ import (
 	"github.com/spark-compile/spark-compile/internal/target"
 )
 
-// Frames of a camera are written over each other: a kernel must read the second one, though it has read the first at the same
-// address. The probe does just that, for memory of which a GPU's L1 and L2 keep a line, many lines, and more than L1 holds.
+// Frames of a camera are written over each other: a kernel must read the second one, though it has read the first at
+// the same address. The probe does just that, for memory of which a GPU's L1 and L2 keep a line, many lines, and more
+// than L1 holds.
 var rereadBytes = []int{4, 128, 64 << 10, 256 << 10}
 
 const (
@@ -27,8 +28,9 @@ var errStale = errors.New("a kernel read what the host had written before, not w
 // smallRereads are the sizes that are tried when a device is opened, in a millisecond or two.
 const smallRereads = 3
 
-// Rereads has a kernel read memory that host and device share, the host rewrite it, and the kernel read it again, for so many
-// rounds of several sizes. It is nil where the kernel always read the last that was written, or memory is not shared.
+// Rereads has a kernel read memory that host and device share, the host rewrite it, and the kernel read it again, for
+// so many rounds of several sizes. It is nil where the kernel always read the last that was written, or memory is not
+// shared.
 func (d *Device) Rereads(ctx context.Context, rounds int) error {
 	if d.shared.kind == copied {
 		return nil
@@ -82,7 +84,8 @@ func (d *Device) reread(ctx context.Context, code hal.Module, kind sharingKind, 
 	return nil
 }
 
-// finally closes what nobody else knows of: once more if the context could not be made current, since nothing was freed then.
+// finally closes what nobody else knows of: once more if the context could not be made current, since nothing was
+// freed then.
 func finally(closeIt func() error) error {
 	err := closeIt()
 	if unbound(err) {

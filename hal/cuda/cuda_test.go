@@ -218,7 +218,8 @@ func TestCapture_DependentAfterACopyIsAPlainEdge(t *testing.T) {
 	require.Equal(t, []string{"0", "1", "copy 16", "0", "1"}, got, "a copy of no bytes is no node")
 }
 
-// TestTheGraphHasTheEdgesOfAfter: a line "after" before an op names the nodes, by number, where they are not the one before.
+// TestTheGraphHasTheEdgesOfAfter: a line "after" before an op names the nodes, by number, where they are not the one
+// before.
 func TestTheGraphHasTheEdgesOfAfter(t *testing.T) {
 	f, d := open(t, false)
 	mem, err := d.Alloc(64, hal.DeviceMemory)

@@ -29,7 +29,8 @@ var symbols = strings.Fields(`
 	cuGraphExecKernelNodeSetParams_v2
 	cuEventCreate cuEventRecord cuEventElapsedTime cuEventDestroy_v2`)
 
-// newer are those that not every driver for CUDA 12 has; without them an older one serves, or what they are for is left out.
+// newer are those that not every driver for CUDA 12 has; without them an older one serves, or what they are for is
+// left out.
 var newer = []string{"cuGraphGetEdges_v2", captureInfo3} // 12.3
 
 // captureInfo3 is called by its full name: its arguments are not those of version 2.

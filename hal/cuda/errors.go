@@ -2,9 +2,9 @@ package cuda
 
 import "github.com/spark-compile/spark-compile/hal"
 
-// meanings are the errors that callers distinguish, by result code (CUDA Driver API, CUresult). After those of ErrDeviceLost,
-// faults of a kernel or of the hardware, "to continue using CUDA, the process must be terminated and relaunched" (there, of most of
-// them); TestGPUAfterAFault shows what a GPU does.
+// meanings are the errors that callers distinguish, by result code (CUDA Driver API, CUresult). After those of
+// ErrDeviceLost, faults of a kernel or of the hardware, "to continue using CUDA, the process must be terminated and
+// relaunched" (there, of most of them); TestGPUAfterAFault shows what a GPU does.
 var meanings = map[int]error{
 	2:   hal.ErrOutOfMemory,  // CUDA_ERROR_OUT_OF_MEMORY
 	34:  hal.ErrNoDriver,     // CUDA_ERROR_STUB_LIBRARY

@@ -71,8 +71,8 @@ var faults = []struct {
 	{999, nil},                 // CUDA_ERROR_UNKNOWN
 }
 
-// life does everything that a program does with a device, closes what it got, and returns all errors and how long the driver's log
-// was when the device was open.
+// life does everything that a program does with a device, closes what it got, and returns all errors and how long the
+// driver's log was when the device was open.
 func life(f *fakecuda.Driver, cache string) (opened int, err error) {
 	var errs []error
 	opened = live(f, cache, func(err error) bool {
@@ -136,7 +136,8 @@ func live(f *fakecuda.Driver, cache string, ok func(error) bool) (opened int) {
 	return opened
 }
 
-// release closes something; where the context could not be made current nothing was freed, and closing again must do it.
+// release closes something; where the context could not be made current nothing was freed, and closing again must do
+// it.
 func release(ok func(error) bool, closeIt func() error) {
 	err := closeIt()
 	if !ok(err) && strings.Contains(err.Error(), "cuCtxSetCurrent") {
@@ -148,9 +149,9 @@ func release(ok func(error) bool, closeIt func() error) {
 var freeing = map[string]bool{"cuMemFree": true, "cuMemFreeHost": true, "cuModuleUnload": true, "cuStreamDestroy": true, "cuGraphExecDestroy": true,
 	"cuGraphDestroy": true, "cuEventDestroy": true, "cuLinkDestroy": true}
 
-// absorbed calls may fail without an error: a name of an error, the probe of unified memory when the device is opened unless the
-// device is lost, attributes that a driver need not know, hints, and what makes cubins of PTX that can be loaded as it is. Before is
-// the driver's log up to the failure.
+// absorbed calls may fail without an error: a name of an error, the probe of unified memory when the device is opened
+// unless the device is lost, attributes that a driver need not know, hints, and what makes cubins of PTX that can be
+// loaded as it is. Before is the driver's log up to the failure.
 func absorbed(call string, nth, code int, probing bool, before []string) bool {
 	if probing && !strings.HasPrefix(call, "cuDevice") && call != "cuInit" && call != "cuDriverGetVersion" {
 		return meanings[code] != hal.ErrDeviceLost
@@ -194,7 +195,8 @@ func TestEveryCallThatFails(t *testing.T) {
 				what := fmt.Sprintf("call %d of %s with code %d: %v\n%s", nth, call, code, err, log)
 				reached = call == "cuGetErrorName" || strings.Contains(log, fmt.Sprintf("%s fails %d", call, code))
 				at := max(0, slices.Index(lines, fmt.Sprintf("%s fails %d", call, code)))
-				// The module of the delay kernel, which the device keeps, goes with the context of a device that is lost while it is closed.
+				// The module of the delay kernel, which the device keeps, goes with the context of a device that is
+				// lost while it is closed.
 				closing := err == nil && reached && call == "cuCtxSetCurrent" && meanings[code] == hal.ErrDeviceLost && slices.Equal(lines[at+1:], []string{"release"})
 				leak := 0
 				if reached && freeing[call] || closing {

@@ -14,8 +14,8 @@ type Options struct {
 	Ordinal int
 	Cache   string // directory for what the driver compiles from PTX; "" for none
 	Homes   string // directory of what was measured of devices (hal/placement); "" for none
-	// Switches turns mechanisms off. Without the carve-out the driver chooses how much of an SM's L1 is shared memory; by default it is
-	// all of it for every kernel.
+	// Switches turns mechanisms off. Without the carve-out the driver chooses how much of an SM's L1 is shared
+	// memory; by default it is all of it for every kernel.
 	Switches hal.Switches
 
 	instead func(call string, args []uintptr) int // what tests call in place of a library
@@ -50,8 +50,8 @@ type GPU struct {
 // Target is the compilation target of the GPU: sm_121.
 func (g *GPU) Target() string { return fmt.Sprintf("sm_%d%d", g.Major, g.Minor) }
 
-// Ranked orders the GPUs, best first: the newest architecture, then the most SMs, then the most memory, then the driver's
-// order.
+// Ranked orders the GPUs, best first: the newest architecture, then the most SMs, then the most memory, then the
+// driver's order.
 func (s *System) Ranked() []GPU {
 	out := slices.Clone(s.GPUs)
 	slices.SortStableFunc(out, func(a, b GPU) int {

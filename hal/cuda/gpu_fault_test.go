@@ -106,8 +106,8 @@ func TestASpinningKernelIsADeadlockOnTheCPUDevice(t *testing.T) {
 	require.ErrorContains(t, err, "deadlock")
 }
 
-// TestGPUAfterAFault tells whether a process can open the GPU anew after an illegal access. The documentation of CUDA says no, and so
-// do our messages; the log of this test says what the GPU did.
+// TestGPUAfterAFault tells whether a process can open the GPU anew after an illegal access. The documentation of CUDA
+// says no, and so do our messages; the log of this test says what the GPU did.
 func TestGPUAfterAFault(t *testing.T) {
 	if os.Getenv(childVariable) == "" {
 		openGPU(t)

@@ -20,8 +20,9 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// The tests of this file need a GPU and are skipped without one, unless SPARK_DEVICE asks for it as the bundle's script does. What instructions compute is internal/testing/gputest's matter;
-// here it is memory, modules, launches and graphs, as the real driver has them.
+// The tests of this file need a GPU and are skipped without one, unless SPARK_DEVICE asks for it as the bundle's
+// script does. What instructions compute is internal/testing/gputest's matter; here it is memory, modules, launches
+// and graphs, as the real driver has them.
 
 func openGPU(t *testing.T) *Device {
 	t.Helper()
@@ -318,7 +319,8 @@ func TestTheCoherenceKernel(t *testing.T) {
 	}
 }
 
-// TestGPUGraphsFollowMemory: a graph's kernel is pointed at other memory between runs, and at the host's own where the GPU sees it.
+// TestGPUGraphsFollowMemory: a graph's kernel is pointed at other memory between runs, and at the host's own where
+// the GPU sees it.
 func TestGPUGraphsFollowMemory(t *testing.T) { runMoves(t, openGPU(t)) }
 
 func runMoves(t *testing.T, d hal.Device) {
@@ -371,8 +373,8 @@ func runMoves(t *testing.T, d hal.Device) {
 	require.NoError(t, module.Close())
 }
 
-// TestGPUTimedRuns: runs of a kernel that spins for a known time take that time each, the host's launches not included, and a graph
-// before them is not part of it.
+// TestGPUTimedRuns: runs of a kernel that spins for a known time take that time each, the host's launches not
+// included, and a graph before them is not part of it.
 func TestGPUTimedRuns(t *testing.T) {
 	d := openGPU(t)
 	ctx := context.Background()
@@ -405,7 +407,8 @@ func TestGPUTimedRuns(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
-// TestGPUSwitches: with each mechanism off the same launches compute the same, and no edge is programmatic without dependent launches.
+// TestGPUSwitches: with each mechanism off the same launches compute the same, and no edge is programmatic without
+// dependent launches.
 func TestGPUSwitches(t *testing.T) {
 	openGPU(t)
 	for _, off := range append(hal.SwitchNames(), "") {

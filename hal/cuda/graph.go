@@ -27,12 +27,13 @@ type graph struct {
 	on      *graph // on whose stream it ran last, before a timed run; nil: on its own
 
 	enqueue time.Duration // that the host takes to launch it, as the last timed run has seen
-	// Programmatic edges that the launch list wants, and those that the captured graph has; -1 of a driver that cannot say.
+	// Programmatic edges that the launch list wants, and those that the captured graph has; -1 of a driver that
+	// cannot say.
 	wanted, programmatic int
 }
 
-// Programmatic returns how many edges of dependent launch the launch list wants, and how many the captured graph has: -1 if the
-// driver is too old to say (CUDA 12.3). Where it has fewer, kernels begin later than they could.
+// Programmatic returns how many edges of dependent launch the launch list wants, and how many the captured graph has:
+// -1 if the driver is too old to say (CUDA 12.3). Where it has fewer, kernels begin later than they could.
 func (g *graph) Programmatic() (wanted, captured int) { return g.wanted, g.programmatic }
 
 // launchConfig is CUlaunchConfig.

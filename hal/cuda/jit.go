@@ -49,7 +49,8 @@ func (c jitCache) store(path string, cubin []byte) error {
 	return errors.Join(os.MkdirAll(c.dir, 0o755), atomicfile.Write(path, append(sum[:], cubin...)))
 }
 
-// loadCached loads PTX through the cache. Where the driver's linker fails that makes cubins, the driver may still load the PTX.
+// loadCached loads PTX through the cache. Where the driver's linker fails that makes cubins, the driver may still
+// load the PTX.
 func (m *module) loadCached(text string) error {
 	c := m.device.cache
 	path := c.path(m.device.info.Target, text)

@@ -10,8 +10,9 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// Map returns the host's memory as it is: where GPU and host share page tables, an address is the same on both sides. Nothing is registered with
-// the driver. The first call tries it, with memory that kernels read again after the host has rewritten it.
+// Map returns the host's memory as it is: where GPU and host share page tables, an address is the same on both sides.
+// Nothing is registered with the driver. The first call tries it, with memory that kernels read again after the host
+// has rewritten it.
 func (d *Device) Map(b []byte) (hal.Memory, error) {
 	if len(b) == 0 {
 		return nil, errors.New("there are no bytes to map")

@@ -12,8 +12,8 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// TestTheHostsMemoryIsMapped: where GPU and host share page tables and a kernel reads what the host has written last; nothing is
-// registered, and where it is not so the error says why.
+// TestTheHostsMemoryIsMapped: where GPU and host share page tables and a kernel reads what the host has written last;
+// nothing is registered, and where it is not so the error says why.
 func TestTheHostsMemoryIsMapped(t *testing.T) {
 	f, d := open(t, true)
 	defer d.Close()

@@ -85,7 +85,8 @@ func TestFakeDriverRefusesALaunchThatTheKernelDoesNotTake(t *testing.T) {
 	}
 }
 
-// TestAnEntryCopiesItsOwnInputsAndOutputs on a device whose memory the host does not see. The new value of a state is fetched when it is asked for.
+// TestAnEntryCopiesItsOwnInputsAndOutputs on a device whose memory the host does not see. The new value of a state is
+// fetched when it is asked for.
 func TestAnEntryCopiesItsOwnInputsAndOutputs(t *testing.T) {
 	ctx := context.Background()
 	kinds := []runtime.BufferKind{runtime.InputBuffer, runtime.InputBuffer, runtime.OutputBuffer, runtime.StateBuffer}
@@ -136,8 +137,8 @@ func linesWith(f *fakecuda.Driver, prefix string) (out []string) {
 	return out
 }
 
-// TestSwitches_ChangeTheGraphOfAModel: without dependent launches no kernel has the attribute, and without prefetches the parameter that says how
-// many bytes a kernel prefetches is 0; everything else is as it was.
+// TestSwitches_ChangeTheGraphOfAModel: without dependent launches no kernel has the attribute, and without prefetches
+// the parameter that says how many bytes a kernel prefetches is 0; everything else is as it was.
 func TestSwitches_ChangeTheGraphOfAModel(t *testing.T) {
 	ctx := context.Background()
 	src, err := driving.Made("policy", driving.Small)

@@ -15,9 +15,9 @@ import (
 	"unsafe"
 )
 
-// rogue is a driver that does what it is asked to, mostly: it computes what kernels mix and coherence compute, in any order that a
-// graph's edges allow, when the run ends; and by chance its calls fail, are slow, or lose the device. It knows every object that it
-// has made, and keeps what was asked of it that no driver would stand.
+// rogue is a driver that does what it is asked to, mostly: it computes what kernels mix and coherence compute, in any
+// order that a graph's edges allow, when the run ends; and by chance its calls fail, are slow, or lose the device. It
+// knows every object that it has made, and keeps what was asked of it that no driver would stand.
 type rogue struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -586,8 +586,8 @@ func (s *object) record(x recorded) {
 	s.tail = []uintptr{uintptr(len(s.recording.nodes))}
 }
 
-// releaseContext gives a context back. With the last one the device is as new; what it had must have been freed, unless it was lost:
-// then a context cannot be made current any more, and all goes with it.
+// releaseContext gives a context back. With the last one the device is as new; what it had must have been freed,
+// unless it was lost: then a context cannot be made current any more, and all goes with it.
 func (r *rogue) releaseContext() {
 	if r.contexts--; r.contexts > 0 {
 		return

@@ -720,7 +720,8 @@ func TestSoakUnderFaults(t *testing.T) {
 	}
 }
 
-// TestSoakOfManyGoroutines: the same by several goroutines, which share devices and models and have sessions of their own.
+// TestSoakOfManyGoroutines: the same by several goroutines, which share devices and models and have sessions of their
+// own.
 func TestSoakOfManyGoroutines(t *testing.T) {
 	for seed := range uint64(4) {
 		ctx, r := context.Background(), newRogue(seed)

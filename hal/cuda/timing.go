@@ -164,7 +164,8 @@ func (d *Device) delay(stream uintptr, hold time.Duration) error {
 	return err
 }
 
-// delayKernel spins until so many nanoseconds have passed. The number of its rounds is bounded, should the clock stand still.
+// delayKernel spins until so many nanoseconds have passed. The number of its rounds is bounded, should the clock
+// stand still.
 func delayKernel() *ptx.Module {
 	m := ptx.NewModule(target.Oldest().Name)
 	k := m.NewKernel("delay", 1)

@@ -177,7 +177,8 @@ func TestSwitches_ChangeWhatTheDriverGets(t *testing.T) {
 	require.True(t, slices.Equal([]string{"hints"}, d.Info().Switches.Off()))
 }
 
-// TestDelayKernel_EndsOnTheCPUDevice, after as long as it was asked for by the device's clock, which moves by instructions there.
+// TestDelayKernel_EndsOnTheCPUDevice, after as long as it was asked for by the device's clock, which moves by
+// instructions there.
 func TestDelayKernel_EndsOnTheCPUDevice(t *testing.T) {
 	steps := func(nanoseconds uint64) (n int64) {
 		d, err := emu.Open(emu.Options{Check: true, Profile: func(c *emu.Counts) {

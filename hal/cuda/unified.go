@@ -46,9 +46,9 @@ const (
 	memAttachGlobal    = 1 // CU_MEM_ATTACH_GLOBAL
 )
 
-// probe decides how memory is shared: by attributes first, then by trying, since attributes alone have been wrong: a write of each
-// side, and kernels that read again what the host has rewritten.
-// cuMemHostRegister is never used: GB10 does not have it, and cuMemAlloc memory is not coherent for the CPU there.
+// probe decides how memory is shared: by attributes first, then by trying, since attributes alone have been wrong: a
+// write of each side, and kernels that read again what the host has rewritten. cuMemHostRegister is never used: GB10
+// does not have it, and cuMemAlloc memory is not coherent for the CPU there.
 func (d *Device) probe(ctx context.Context) (sharing, error) {
 	if !d.gpu.Integrated && !d.gpu.HostPageTables {
 		return sharing{copied, d.gpu.Name + " has its own memory"}, nil
@@ -73,7 +73,8 @@ func (d *Device) probe(ctx context.Context) (sharing, error) {
 	return sharing{copied, fmt.Sprintf("%s shares its memory with the host, but %v; %v", d.gpu.Name, tried[0], tried[1])}, nil
 }
 
-// offers says why the device has no memory of a kind, or nil. Managed memory that the host may not touch while kernels run is of no use here.
+// offers says why the device has no memory of a kind, or nil. Managed memory that the host may not touch while
+// kernels run is of no use here.
 func (d *Device) offers(kind sharingKind) error {
 	if kind == hostAllocated && !d.gpu.CanMapHost || kind == pageable && !d.gpu.HostPageTables || kind == managed && !(d.gpu.Managed && d.gpu.ConcurrentManaged) {
 		return hal.ErrNoSuchMemory
@@ -83,8 +84,8 @@ func (d *Device) offers(kind sharingKind) error {
 
 var errIncoherent = errors.New("host and device do not see each other's writes")
 
-// coherent allocates memory of a kind, has the device write one half and the host the other, and reads all of it from both
-// sides.
+// coherent allocates memory of a kind, has the device write one half and the host the other, and reads all of it from
+// both sides.
 func (d *Device) coherent(kind sharingKind) error {
 	const size, half, fromHost, fromDevice = 512, 256, 0xa5, 0x5a
 	m := &memory{device: d, size: size}

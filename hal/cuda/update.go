@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// varying is a node of the captured graph whose parameters may change. The captured graph lives as long as there are any: its nodes name those of
-// the instantiated one.
+// varying is a node of the captured graph whose parameters may change. The captured graph lives as long as there are
+// any: its nodes name those of the instantiated one.
 type varying struct {
 	op             hal.Op
 	node, function uintptr

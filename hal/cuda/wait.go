@@ -11,14 +11,15 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// How a run is waited for whose context may end: models run for less than a millisecond, and a sleep is longer than it says.
+// How a run is waited for whose context may end: models run for less than a millisecond, and a sleep is longer than
+// it says.
 const (
 	spinning = 2 * time.Millisecond   // asks the driver again and again
 	pause    = 100 * time.Microsecond // from then on, between two questions
 )
 
-// wait waits until all that is on the stream has ended, or ctx has. In the latter case the stream goes on: what it uses stays
-// allocated until it ends.
+// wait waits until all that is on the stream has ended, or ctx has. In the latter case the stream goes on: what it
+// uses stays allocated until it ends.
 func (g *graph) wait(ctx context.Context) error {
 	if ctx.Done() == nil {
 		err := g.device.call("cuStreamSynchronize", g.stream)

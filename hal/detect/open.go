@@ -1,5 +1,5 @@
-// Package detect opens the device to run on: the requested one, or the best available. If no device was requested by name
-// and the best one cannot be used, it falls back to the next and reports the reason and a fix.
+// Package detect opens the device to run on: the requested one, or the best available. If no device was requested by
+// name and the best one cannot be used, it falls back to the next and reports the reason and a fix.
 package detect
 
 import (
@@ -32,16 +32,16 @@ type Options struct {
 
 func (opt *Options) called() string { return cmp.Or(opt.Called, "Options.Name") }
 
-// Open opens the device. If none is requested by name, a machine without a usable GPU gets the CPU device. why lists what
-// was missing and whether inputs and outputs must be copied to a GPU; it is empty if neither applies.
+// Open opens the device. If none is requested by name, a machine without a usable GPU gets the CPU device. why lists
+// what was missing and whether inputs and outputs must be copied to a GPU; it is empty if neither applies.
 func Open(ctx context.Context, opt Options) (d hal.Device, why string, err error) {
 	d, notices, err := Use(ctx, opt, func(hal.Device) error { return nil })
 	return d, strings.Join(notices, "; "), err
 }
 
-// Use opens a device and calls try with it, for example to load a model. If no device is requested by name, it falls back
-// to the next one when a device cannot be opened or try fails because of the device: out of memory, PTX that the driver
-// rejects, no variant for it, device lost. When try fails it must have released what it allocated.
+// Use opens a device and calls try with it, for example to load a model. If no device is requested by name, it falls
+// back to the next one when a device cannot be opened or try fails because of the device: out of memory, PTX that the
+// driver rejects, no variant for it, device lost. When try fails it must have released what it allocated.
 func Use(ctx context.Context, opt Options, try func(hal.Device) error) (hal.Device, []string, error) {
 	if opt.Device != nil {
 		if opt.Name != "" || opt.Check {

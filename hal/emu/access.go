@@ -113,8 +113,8 @@ func (w *warp) global(in *inst, mask uint32) {
 	}
 }
 
-// prefetch is prefetch.global and cp.async.bulk.prefetch (PTX ISA 9.7.9). They change nothing, but with checks on they may name only constants
-// that the launch reads or declares to prefetch.
+// prefetch is prefetch.global and cp.async.bulk.prefetch (PTX ISA 9.7.9). They change nothing, but with checks on
+// they may name only constants that the launch reads or declares to prefetch.
 func (w *warp) prefetch(in *inst, mask uint32) {
 	for l := range lanes(mask) {
 		addr, bytes := w.q[in.a][l]+uint64(in.imm), uint64(1)
@@ -365,8 +365,8 @@ func (w *warp) loadMatrix(in *inst) {
 	}
 }
 
-// storeMatrix is stmatrix: lanes 8i…8i+7 give the row addresses of matrix i, lane l holds columns 2(l%4), +1 of row l/4. Addresses of
-// other lanes do not count.
+// storeMatrix is stmatrix: lanes 8i…8i+7 give the row addresses of matrix i, lane l holds columns 2(l%4), +1 of row
+// l/4. Addresses of other lanes do not count.
 func (w *warp) storeMatrix(in *inst) {
 	w.locateShared(in, in.a, in.imm, uint32(uint64(1)<<(8*len(in.vec))-1), 16)
 	if c := w.b.check; c != nil {

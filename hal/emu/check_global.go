@@ -16,8 +16,8 @@ type launchCheck struct {
 	waited      atomic.Bool // some thread executed griddepcontrol.wait
 	overwritten []span      // written and not read: what they held before is gone
 
-	// ordered is held while an acquire or release updates what is known and then accesses memory. Without it, two blocks
-	// could learn of each other in one order and access memory in the other.
+	// ordered is held while an acquire or release updates what is known and then accesses memory. Without it, two
+	// blocks could learn of each other in one order and access memory in the other.
 	ordered  sync.Mutex
 	released map[uint64]knowledge // by address: what an acquire of it learns
 }

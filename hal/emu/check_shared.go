@@ -19,14 +19,15 @@ type blockCheck struct {
 	clock []uint32
 	seen  []uint32
 	epoch int // barriers passed
-	// atomics holds the words that were last written by atomics. Of several that nothing orders, a word knows only the last.
+	// atomics holds the words that were last written by atomics. Of several that nothing orders, a word knows only
+	// the last.
 	atomics map[uint64]atomicWord
 
 	know ownKnowledge // between blocks, by release and acquire
 }
 
-// word is the shadow of a word of shared memory. A stamp packs, from the lowest bit: 5 bits of lane, 5 of warp, 21 of the
-// clock, and a flag.
+// word is the shadow of a word of shared memory. A stamp packs, from the lowest bit: 5 bits of lane, 5 of warp, 21 of
+// the clock, and a flag.
 type word struct {
 	writer   uint32 // last writer; 0: never written; flag: a cp.async that was not waited for
 	reader   uint32 // last reader; flag: several lanes of its warp
@@ -38,8 +39,8 @@ type word struct {
 
 const stampFlag = 1 << 31
 
-// atomicWord is a word whose last write was atomic, by this stamp: the next atomic cannot race with it, but with the plain write
-// before.
+// atomicWord is a word whose last write was atomic, by this stamp: the next atomic cannot race with it, but with the
+// plain write before.
 type atomicWord struct {
 	stamp, plain uint32
 	plainPC      uint16
@@ -347,7 +348,8 @@ func (w *warp) storedAlready(in *inst, stamp uint32, l int) bool {
 	return true
 }
 
-// suspectWrite decides whether a write races: its word was accessed since the last barrier, or a copy to it is in flight.
+// suspectWrite decides whether a write races: its word was accessed since the last barrier, or a copy to it is in
+// flight.
 func (c *blockCheck) suspectWrite(w *warp, in *inst, lane uint32, off uint64, e *word) {
 	id := uint32(w.id)
 	if s := e.writer; s != 0 && (s >= stampFlag || !c.before(s, id, lane)) {

@@ -411,7 +411,8 @@ func broadcast(k *ptx.Kernel, sync bool) {
 	loadShared(k, base, 0)
 }
 
-// pairs has lanes 0 and 1 read word 0, the others word i; then lane 0, or every other lane, writes the word that it read.
+// pairs has lanes 0 and 1 read word 0, the others word i; then lane 0, or every other lane, writes the word that it
+// read.
 func pairs(k *ptx.Kernel, others bool) {
 	i, j := tidX(k), k.Reg(ptx.B32)
 	storeShared(k, sharedAt(k, i, 4), i)
@@ -761,7 +762,8 @@ func TestKnowledgeTravelsByReleaseAndAcquire(t *testing.T) {
 	}
 }
 
-// TestAReleaseDoesNotCoverAnotherLane: lane 1 writes, lane 0 raises the flag, with or without a warp barrier between them.
+// TestAReleaseDoesNotCoverAnotherLane: lane 1 writes, lane 0 raises the flag, with or without a warp barrier between
+// them.
 func TestAReleaseDoesNotCoverAnotherLane(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		text := build("sm_90", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {

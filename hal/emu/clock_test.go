@@ -31,7 +31,8 @@ const clocks = `.version 8.0
 }
 `
 
-// TestClocks_MultiprocessorsCountByThemselves: two cycles a nanosecond of the shared clock, each multiprocessor from an origin of its own.
+// TestClocks_MultiprocessorsCountByThemselves: two cycles a nanosecond of the shared clock, each multiprocessor from
+// an origin of its own.
 func TestClocks_MultiprocessorsCountByThemselves(t *testing.T) {
 	const blocks = 40
 	out := make([]uint32, 5*blocks)

@@ -6,9 +6,9 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// counted says which instructions of a program must be executed for the counts of all to be right: those whose results reach an
-// address, a guard or a branch, and those by which warps and blocks wait. The others, most of what computes and moves data, need
-// only be counted.
+// counted says which instructions of a program must be executed for the counts of all to be right: those whose
+// results reach an address, a guard or a branch, and those by which warps and blocks wait. The others, most of what
+// computes and moves data, need only be counted.
 type counted struct {
 	executes []bool // by pc; nil: all
 	data     bool   // addresses or branches hang on what other launches may have written
@@ -19,9 +19,9 @@ func (p *program) countedBy() *counted {
 	return &p.counted
 }
 
-// countedOf follows registers backwards from where they decide what is counted. A kernel whose blocks agree by atomics, or whose
-// warps do by shared memory, is executed as a whole; what comes to shared memory by asynchronous copies is taken to decide
-// nothing, as in all kernels that are generated.
+// countedOf follows registers backwards from where they decide what is counted. A kernel whose blocks agree by
+// atomics, or whose warps do by shared memory, is executed as a whole; what comes to shared memory by asynchronous
+// copies is taken to decide nothing, as in all kernels that are generated.
 func countedOf(p *program) (c counted) {
 	c.executes = make([]bool, len(p.code))
 	wanted, whole := map[ptx.Reg]bool{}, false

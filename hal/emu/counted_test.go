@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// TestCounts_DependOnData: addresses and branches are followed through registers, to constants but to no other data; blocks that
-// agree by atomics are executed as a whole.
+// TestCounts_DependOnData: addresses and branches are followed through registers, to constants but to no other data;
+// blocks that agree by atomics are executed as a whole.
 func TestCounts_DependOnData(t *testing.T) {
 	by := func(body func(k *ptx.Kernel, p []ptx.Reg)) (*counted, []string) {
 		d, err := Open(Options{})

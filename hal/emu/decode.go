@@ -334,7 +334,8 @@ func (d *decoder) clock(in *inst, ops []ptx.Operand) (err error) {
 
 var started = time.Now()
 
-// The multiprocessors of the CPU device: blocks take turns on them. Each has a counter of its own, of two cycles a nanosecond.
+// The multiprocessors of the CPU device: blocks take turns on them. Each has a counter of its own, of two cycles a
+// nanosecond.
 const (
 	multiprocessors = 4
 	cyclesPerNS     = 2

@@ -23,8 +23,8 @@ type Options struct {
 	StepLimit int64
 	// Profile, where set, is called after each launch with what it did. Counting slows a launch down a few times.
 	Profile func(*Counts)
-	// CountOnly says that counts are all that is wanted of a profiled run: instructions on which none hangs are counted but not executed,
-	// and what launches write is of no use.
+	// CountOnly says that counts are all that is wanted of a profiled run: instructions on which none hangs are
+	// counted but not executed, and what launches write is of no use.
 	CountOnly bool
 	// Engine executes the kernels.
 	Engine Engine
@@ -96,8 +96,8 @@ func Open(opts Options) (*Device, error) {
 	return &Device{opts: opts, next: firstAddress, engine: engine{level: level, steps: steps}}, nil
 }
 
-// CutOffs is Options.CutOff for a device that adds as a target's tensor cores were seen to (target.SumBits): bits by element type become bits by
-// opcode. It is nil where all sums are those of f32.
+// CutOffs is Options.CutOff for a device that adds as a target's tensor cores were seen to (target.SumBits): bits by
+// element type become bits by opcode. It is nil where all sums are those of f32.
 func CutOffs(sumBits map[string]int) map[string]int {
 	if len(sumBits) == 0 {
 		return nil

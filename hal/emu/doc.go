@@ -9,7 +9,7 @@
 //	Engine    what executes kernels: the interpreter, in portable Go the specification, or native code (internal/jit)
 //	Violation what Options.Check finds: bounds, alignment, undefined reads, races, divergence, missing edges
 //
-// Divergence: a warp is a set of lane groups, each with its own pc; the group with the least pc runs, and groups that meet
-// merge. In code whose loops branch backwards and whose joins lie below their branches, as codegen writes it, lanes
-// reconverge at the immediate post-dominator.
+// Divergence: a warp is a set of lane groups, each with its own pc; the group with the least pc runs, and groups that
+// meet merge. In code whose loops branch backwards and whose joins lie below their branches, as codegen writes it,
+// lanes reconverge at the immediate post-dominator.
 package emu

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzRun: whatever PTX a module holds, running its kernel ends with a result or an error that is not the emulator's own.
+// FuzzRun: whatever PTX a module holds, running its kernel ends with a result or an error that is not the emulator's
+// own.
 func FuzzRun(f *testing.F) {
 	for _, c := range kernelCases {
 		target := c.target

@@ -194,7 +194,8 @@ func (d *Device) newLaunch(op hal.Op) (*launch, error) {
 	return l, nil
 }
 
-// within is the memory that a launch may name, whether it says so or not: all of the device's, but of the host's what it declares.
+// within is the memory that a launch may name, whether it says so or not: all of the device's, but of the host's what
+// it declares.
 func (d *Device) within(op hal.Op) (all []*memory) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -243,7 +244,8 @@ func (g *graph) Update(i int, op hal.Op) error {
 	return nil
 }
 
-// sharedLimit is the shared memory of a block, with the driver's opt-in; without it on architectures older than the table's.
+// sharedLimit is the shared memory of a block, with the driver's opt-in; without it on architectures older than the
+// table's.
 func sharedLimit(arch string) int {
 	if t, err := target.For(arch); err == nil {
 		return t.SharedBlock
@@ -251,8 +253,8 @@ func sharedLimit(arch string) int {
 	return 48 << 10
 }
 
-// Run executes the ops. As on a GPU a run goes on after its context has ended: what it has begun it ends, so that tickets, histories and what else lies in
-// memory are those of whole runs.
+// Run executes the ops. As on a GPU a run goes on after its context has ended: what it has begun it ends, so that
+// tickets, histories and what else lies in memory are those of whole runs.
 func (g *graph) Run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

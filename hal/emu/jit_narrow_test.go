@@ -20,8 +20,9 @@ const integerMMA = "mma.sync.aligned.m16n8k32.row.col."
 
 const scaledMMA = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 
-// TestNarrowRowsAreNative: no matrix product and no instruction on floats of 16 bits or fewer is the interpreter's, nor is
-// what quantised files add. Of the rows that only other compilers' PTX has, those listed are the interpreter's.
+// TestNarrowRowsAreNative: no matrix product and no instruction on floats of 16 bits or fewer is the interpreter's,
+// nor is what quantised files add. Of the rows that only other compilers' PTX has, those listed are the
+// interpreter's.
 func TestNarrowRowsAreNative(t *testing.T) {
 	interpreted := map[string]bool{}
 	for _, op := range []string{
@@ -159,8 +160,9 @@ func TestRandomKernelsFindWrongTranslations(t *testing.T) {
 	}
 }
 
-// TestConversionsAreTheInterpreters converts every operand of 16 bits or fewer, and of f32 every sign, exponent and seven
-// leading bits of the mantissa with what follows nothing, next to nothing, half, or next to half of the seventh's place.
+// TestConversionsAreTheInterpreters converts every operand of 16 bits or fewer, and of f32 every sign, exponent and
+// seven leading bits of the mantissa with what follows nothing, next to nothing, half, or next to half of the
+// seventh's place.
 func TestConversionsAreTheInterpreters(t *testing.T) {
 	var floats []uint32
 	for u := range uint32(1 << 16) {
@@ -250,8 +252,8 @@ func TestBitFields(t *testing.T) {
 	}
 }
 
-// TestScaleSelectors runs scaled products with selectors from registers: what scale_vec::4X defines gives the interpreter's
-// result, anything else its violation.
+// TestScaleSelectors runs scaled products with selectors from registers: what scale_vec::4X defines gives the
+// interpreter's result, anything else its violation.
 func TestScaleSelectors(t *testing.T) {
 	text := build("sm_121a", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {
 		src, out := k.Reg(ptx.B64), k.Reg(ptx.B64)

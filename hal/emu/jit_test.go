@@ -166,8 +166,8 @@ func onEngine(e Engine, text string, grid, block, shared int, in []uint64, words
 	return out, err
 }
 
-// TestEveryInstructionIsTheInterpreters holds each instruction of the table, on many operands, with and without a guard,
-// for whole warps and for warps that lack lanes, against the interpreter.
+// TestEveryInstructionIsTheInterpreters holds each instruction of the table, on many operands, with and without a
+// guard, for whole warps and for warps that lack lanes, against the interpreter.
 func TestEveryInstructionIsTheInterpreters(t *testing.T) {
 	const blocks = 8
 	for _, op := range ptx.Opcodes() {
@@ -303,15 +303,15 @@ func TestEnginesFindTheSameViolations(t *testing.T) {
 	}
 }
 
-// TestChainsOnFewRegisters runs random instructions, each of which reads what the last ones have written and writes over it:
-// in whole and in guarded lanes, with loads and stores between, of numbers that are often infinite or NaN.
+// TestChainsOnFewRegisters runs random instructions, each of which reads what the last ones have written and writes
+// over it: in whole and in guarded lanes, with loads and stores between, of numbers that are often infinite or NaN.
 func TestChainsOnFewRegisters(t *testing.T) { chains(t, 60, 3, 40, 5) }
 
 // TestChainsOnManyRegisters does so with more registers than the processor has, and seldom with a guard.
 func TestChainsOnManyRegisters(t *testing.T) { chains(t, 20, 24, 400, 100) }
 
-// chains holds random kernels of so many registers of two classes and so many instructions, one of guarded of them with a
-// guard, against the specification.
+// chains holds random kernels of so many registers of two classes and so many instructions, one of guarded of them
+// with a guard, against the specification.
 func chains(t *testing.T, seeds uint64, registers, instructions, guarded int) {
 	floats := map[string]int{"add.rn.f32": 2, "sub.rn.f32": 2, "mul.rn.f32": 2, "fma.rn.f32": 3, "max.f32": 2, "min.NaN.f32": 2, "sqrt.rn.f32": 1,
 		"ex2.approx.f32": 1, "neg.f32": 1, "abs.f32": 1, "mov.f32": 1}

@@ -1,7 +1,7 @@
 package emu
 
-// knowledge is the set of accesses of other blocks that happen before the present one: by block, and for each of its warps
-// up to a clock. Release and acquire pass it on.
+// knowledge is the set of accesses of other blocks that happen before the present one: by block, and for each of its
+// warps up to a clock. Release and acquire pass it on.
 type knowledge map[int32]*[maxWarps]horizon
 
 // maxWarps is how many warps a block can have.
@@ -47,8 +47,8 @@ func (k knowledge) covers(block int32, warp, clock, lane uint32) bool {
 	return h != nil && h[warp].covers(clock, lane)
 }
 
-// ownKnowledge is what the threads of a block know of other blocks: all of it, the lanes of a warp after a warp barrier,
-// single lanes before one. pending is what relaxed atomics saw, known once the lane executes a fence.
+// ownKnowledge is what the threads of a block know of other blocks: all of it, the lanes of a warp after a warp
+// barrier, single lanes before one. pending is what relaxed atomics saw, known once the lane executes a fence.
 type ownKnowledge struct {
 	block   knowledge
 	warps   [maxWarps]knowledge

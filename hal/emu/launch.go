@@ -33,8 +33,8 @@ type launch struct {
 	learned       []jit.Site // where native code has found memory, by its instructions
 }
 
-// A block that runs for turnSteps without ending yields to others, in case it waits for them; a worker may have started up
-// to liveBlocks.
+// A block that runs for turnSteps without ending yields to others, in case it waits for them; a worker may have
+// started up to liveBlocks.
 const (
 	turnSteps  = 1 << 20
 	liveBlocks = 32
@@ -289,8 +289,8 @@ func (d *Device) idleBlock() *block {
 // idleBytes is the most that a block may have which is left to later launches.
 const idleBytes = 32 << 20
 
-// release leaves the blocks of a launch that has ended, one a worker at most, to later ones: zeroing and collecting their
-// memory takes as long as small kernels do.
+// release leaves the blocks of a launch that has ended, one a worker at most, to later ones: zeroing and collecting
+// their memory takes as long as small kernels do.
 func (d *Device) release(blocks []*block) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

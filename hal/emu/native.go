@@ -147,7 +147,8 @@ type nativeBlock struct {
 	sites []jit.Site
 }
 
-// newNativeBlock is what native code keeps of a block of a launch, in the memory of another's; nil where there is no code.
+// newNativeBlock is what native code keeps of a block of a launch, in the memory of another's; nil where there is no
+// code.
 func newNativeBlock(l *launch, old *nativeBlock) *nativeBlock {
 	if l.code == nil {
 		return nil

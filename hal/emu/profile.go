@@ -334,10 +334,10 @@ func mark(at *atomic.Pointer[page], sector uint64, m uint32) {
 	}
 }
 
-// wavefronts counts the passes of an access through shared memory: 32 banks of 4 bytes; a warp's 8-byte accesses go in
-// halves, 16-byte accesses in quarters; in each part a bank serves one word a pass, to any number of lanes (CUDA C++
-// Programming Guide, shared memory; Nsight Compute documentation, "wavefronts"). An access of several words is aligned to its
-// size, so that its banks are no other access's in part.
+// wavefronts counts the passes of an access through shared memory: 32 banks of 4 bytes; a warp's 8-byte accesses go
+// in halves, 16-byte accesses in quarters; in each part a bank serves one word a pass, to any number of lanes (CUDA
+// C++ Programming Guide, shared memory; Nsight Compute documentation, "wavefronts"). An access of several words is
+// aligned to its size, so that its banks are no other access's in part.
 func (w *warp) wavefronts(s *Site, row, off int32, size int, mask uint32) {
 	unit, part := 4, 32
 	if size > 4 {

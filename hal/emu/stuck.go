@@ -7,9 +7,10 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// A block that has run for a long time may be waiting for another block, or looping for ever. stuck decides that exactly: a
-// warp that comes back to an instruction with the same registers, and has stored nothing in between, will repeat the same
-// instructions until memory changes. A launch is declared dead only if that holds for all of its running blocks.
+// A block that has run for a long time may be waiting for another block, or looping for ever. stuck decides that
+// exactly: a warp that comes back to an instruction with the same registers, and has stored nothing in between, will
+// repeat the same instructions until memory changes. A launch is declared dead only if that holds for all of its
+// running blocks.
 
 // probeSteps bounds the search for a repeated state. Loops that wait are shorter.
 const probeSteps = 1 << 14
@@ -141,8 +142,8 @@ type proof struct {
 	where string
 }
 
-// judge notes whether the block that ends its turn waits. If no block has written since the turn began, it waits until one
-// writes; once that is so for all running blocks, none ever will.
+// judge notes whether the block that ends its turn waits. If no block has written since the turn began, it waits
+// until one writes; once that is so for all running blocks, none ever will.
 func (s *schedule) judge(b *block) {
 	if !b.idle {
 		s.changes++

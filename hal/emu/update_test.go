@@ -23,7 +23,8 @@ const copyWord = `.version 8.0
 }
 `
 
-// TestAnOpIsUpdated: a launch that varies takes other parameters, the host's memory among them; others, and what else of it, stay.
+// TestAnOpIsUpdated: a launch that varies takes other parameters, the host's memory among them; others, and what else
+// of it, stay.
 func TestAnOpIsUpdated(t *testing.T) {
 	d, err := emu.Open(emu.Options{Check: true})
 	require.NoError(t, err)

@@ -129,7 +129,8 @@ func lanes(mask uint32) iter.Seq[int] {
 
 const all32 = 1<<32 - 1
 
-// run executes at most budget instructions and returns their number. It stops at a barrier, and when all lanes have exited.
+// run executes at most budget instructions and returns their number. It stops at a barrier, and when all lanes have
+// exited.
 func (w *warp) run(budget int64) int64 {
 	code := w.b.l.prog.code
 	r, q, p := w.r, w.q, w.p

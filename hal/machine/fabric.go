@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Fabric describes what connects this machine to others for training (RDMA devices, interfaces, libraries, settings) and the known problems
-// with it on two DGX Sparks.
+// Fabric describes what connects this machine to others for training (RDMA devices, interfaces, libraries, settings)
+// and the known problems with it on two DGX Sparks.
 type Fabric struct {
 	Devices    []RDMADevice      `json:"devices"`
 	Interfaces []NetInterface    `json:"interfaces"`

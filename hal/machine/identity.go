@@ -30,8 +30,8 @@ func (id *Identity) Name() string {
 	return cmp.Or(strings.TrimSpace(id.Vendor+" "+id.Product), "unknown machine")
 }
 
-// products are the machines with a GB10. The firmware must name both vendor and product, since the same vendors sell other
-// machines under similar names.
+// products are the machines with a GB10. The firmware must name both vendor and product, since the same vendors sell
+// other machines under similar names.
 var products = []struct {
 	vendor  string
 	makers  []string // spellings in DMI's sys_vendor
@@ -61,8 +61,8 @@ type chip struct {
 	major, minor int
 }
 
-// identify recognises the machine. A visible GPU overrides the firmware: another GPU rules out a GB10 machine, and a GB10 makes
-// it one even if the firmware is silent.
+// identify recognises the machine. A visible GPU overrides the firmware: another GPU rules out a GB10 machine, and a
+// GB10 makes it one even if the firmware is silent.
 func identify(root fs.FS, chips []chip) Identity {
 	id := firmware(root)
 	var others []string

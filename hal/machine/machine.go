@@ -1,5 +1,5 @@
-// Package machine describes the machine a program runs on: whether it is a DGX Spark or another GB10 machine, which GPUs it
-// has, what they can do and what state they are in.
+// Package machine describes the machine a program runs on: whether it is a DGX Spark or another GB10 machine, which
+// GPUs it has, what they can do and what state they are in.
 //
 //	identity.go   firmware and GPU names
 //	machine.go    the survey of driver, management layer and /proc/meminfo
@@ -59,8 +59,8 @@ type Prober struct {
 
 var current = sync.OnceValue(func() *Machine { return Prober{}.Survey(context.Background()) })
 
-// Current returns the survey of this machine, made on the first call; GPUs do not come and go while a program runs. Callers
-// must not change it. Clocks and other figures that change need a new survey or hal/nvml.
+// Current returns the survey of this machine, made on the first call; GPUs do not come and go while a program runs.
+// Callers must not change it. Clocks and other figures that change need a new survey or hal/nvml.
 func Current() *Machine { return current() }
 
 // orDefault fills in the sources of this machine.
@@ -82,8 +82,8 @@ type held struct{ nvml.Source }
 
 func (held) Close() error { return nil }
 
-// Keep opens the management layer and queries the driver once, for surveys in quick succession. The caller calls done after the
-// last one.
+// Keep opens the management layer and queries the driver once, for surveys in quick succession. The caller calls done
+// after the last one.
 func (p Prober) Keep() (kept Prober, done func() error, err error) {
 	p = p.orDefault()
 	source, err := p.Management()

@@ -1,6 +1,6 @@
 // Package nvml reads the state of a machine's GPUs from NVIDIA's management layer: identity, memory, clocks, power,
-// temperature and utilisation. It has two sources: the management library (opened by purego, without cgo) and the output of
-// nvidia-smi.
+// temperature and utilisation. It has two sources: the management library (opened by purego, without cgo) and the
+// output of nvidia-smi.
 //
 //	library.go   NVML through purego
 //	smi.go       nvidia-smi
@@ -29,7 +29,8 @@ type Source interface {
 
 // Clock is a Source that reads one clock within microseconds, as often as every run of a measurement.
 type Clock interface {
-	// SM is the clock of the multiprocessors, in MHz, of the GPU at a PCI address; of the only GPU, whatever the address.
+	// SM is the clock of the multiprocessors, in MHz, of the GPU at a PCI address; of the only GPU, whatever the
+	// address.
 	SM(bus string) Figure
 }
 
@@ -98,7 +99,8 @@ func (f Figure) Format(verb string) string {
 // Reasons are NVML's bits for why clocks are below their maximum (nvmlClocksThrottleReasons*).
 type Reasons uint64
 
-// slowdowns are the reasons that point to a problem with power or cooling, unlike idle clocks and clocks set by the user.
+// slowdowns are the reasons that point to a problem with power or cooling, unlike idle clocks and clocks set by the
+// user.
 var slowdowns = []struct {
 	bit  Reasons
 	name string
@@ -135,8 +137,8 @@ func (r *Reasons) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Capped reports whether a busy GPU runs below half its maximum clock, which can happen without a reported reason: a known
-// fault of GB10's power delivery holds its clocks at 500–850 MHz.
+// Capped reports whether a busy GPU runs below half its maximum clock, which can happen without a reported reason: a
+// known fault of GB10's power delivery holds its clocks at 500–850 MHz.
 func (g *GPU) Capped() bool {
 	return g.Utilisation.OK && g.Utilisation.Value >= 50 && g.ClockMHz.OK && g.ClockMax.OK && g.ClockMHz.Value > 0 && g.ClockMHz.Value < g.ClockMax.Value/2
 }

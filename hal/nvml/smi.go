@@ -21,7 +21,8 @@ type smi struct {
 	columns []string
 }
 
-// allColumns are the columns to query. Some versions of nvidia-smi lack some of them; Read drops those that are rejected.
+// allColumns are the columns to query. Some versions of nvidia-smi lack some of them; Read drops those that are
+// rejected.
 var allColumns = []string{
 	"index", "name", "uuid", "pci.bus_id", "driver_version", "compute_cap", "memory.total", "memory.used", "clocks.sm", "clocks.max.sm", "clocks.mem",
 	"power.draw", "power.limit", "temperature.gpu", "utilization.gpu", "clocks_throttle_reasons.active",
@@ -155,7 +156,8 @@ func parseRow(cells map[string]string) (GPU, error) {
 	return g, nil
 }
 
-// present reports whether a cell has a value: nvidia-smi prints [N/A], [Not Supported] or [Unknown Error] instead of one.
+// present reports whether a cell has a value: nvidia-smi prints [N/A], [Not Supported] or [Unknown Error] instead of
+// one.
 func present(cell string) bool {
 	return cell != "" && cell != "N/A" && !strings.HasPrefix(cell, "[")
 }

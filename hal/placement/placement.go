@@ -1,6 +1,6 @@
-// Package placement remembers which memory serves weights fastest on a machine whose GPU shares memory with the host: device memory, or
-// memory that the host sees too, which some machines don't cache in L2. spark-info --check measures it once per device and driver build and
-// caches the answer in a file.
+// Package placement remembers which memory serves weights fastest on a machine whose GPU shares memory with the host:
+// device memory, or memory that the host sees too, which some machines don't cache in L2. spark-info --check measures
+// it once per device and driver build and caches the answer in a file.
 package placement
 
 import (
@@ -39,7 +39,8 @@ const (
 	better = 0.95
 )
 
-// Decide says where weights lie best: where the host sees them if that is faster by 5 % in one case, and not slower by 2 % in the other.
+// Decide says where weights lie best: where the host sees them if that is faster by 5 % in one case, and not slower
+// by 2 % in the other.
 func (h *Placement) Decide() {
 	a, b := h.Cached.HostUS/h.Cached.DeviceUS, h.Memory.HostUS/h.Memory.DeviceUS
 	h.Host = min(a, b) <= better && max(a, b) <= worse

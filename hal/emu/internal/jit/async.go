@@ -9,8 +9,8 @@ import "unsafe"
 
 const copyBytes = 16
 
-// copyAsync is cp.async. A lane copies all of its bytes, or zeros; copies of a part are left to the interpreter. Vec[0] is
-// the destination's offset.
+// copyAsync is cp.async. A lane copies all of its bytes, or zeros; copies of a part are left to the interpreter.
+// Vec[0] is the destination's offset.
 func (e *emitter) copyAsync(in *Inst) {
 	some := func() { e.copySome(in) }
 	if !e.wide || in.Size != copyBytes {

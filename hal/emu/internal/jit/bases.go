@@ -146,8 +146,8 @@ func (b *base) checkedWith(other *base) bool {
 	return b.limit() == other.limit() && b.size == other.size
 }
 
-// checkBases leaves the offsets and ways of bases, those that are checked together in a row, in scratch memory, or branches. With
-// running set, lanes that do not run have offset 0.
+// checkBases leaves the offsets and ways of bases, those that are checked together in a row, in scratch memory, or
+// branches. With running set, lanes that do not run have offset 0.
 func (e *emitter) checkBases(bases []base, running bool, fail label) {
 	for i := range bases {
 		b := &bases[i]

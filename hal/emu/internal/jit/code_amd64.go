@@ -125,8 +125,8 @@ func (c *Code) release() {
 // Bytes is the size of the code.
 func (c *Code) Bytes() int { return len(c.full.memory) + len(c.part.memory) }
 
-// Run executes from an instruction until the code returns; the context then says how to go on. Where there is no entry, it is
-// at once.
+// Run executes from an instruction until the code returns; the context then says how to go on. Where there is no
+// entry, it is at once.
 func (c *Code) Run(x *Context, pc int) error {
 	i, err := c.image(x.Mask)
 	if err != nil {

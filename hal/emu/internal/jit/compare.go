@@ -45,8 +45,8 @@ func (e *emitter) collect(o vop, v, c, n int) {
 	e.alu32(aluOr, rax, rdx)
 }
 
-// comparison compares rows of a file: by o and its predicate imm, or with AVX2 by lanes, which leaves the outcome in the
-// sign bits of register 0, inverted if so said.
+// comparison compares rows of a file: by o and its predicate imm, or with AVX2 by lanes, which leaves the outcome in
+// the sign bits of register 0, inverted if so said.
 type comparison struct {
 	file     file
 	o        vop
@@ -98,7 +98,8 @@ func (f comparison) inRun(e *emitter, in *Inst, c int) {
 	e.kputd(e.p(in.D), 1)
 }
 
-// compareInt compares by vpcmp…; AVX2 has only equal and, of signed integers, greater: ne, le and ge are their opposites.
+// compareInt compares by vpcmp…; AVX2 has only equal and, of signed integers, greater: ne, le and ge are their
+// opposites.
 func compareInt(how string, f file, o, greater vop, signed bool) translator {
 	return comparison{f, o, integerPredicates[how], func(e *emitter, b mem) {
 		e.v(vmovups, 1, 0, b)

@@ -1,18 +1,19 @@
-// Package jit translates decoded PTX into amd64 code that computes on the interpreter's own rows: a warp's registers stay
-// in memory as 32 lanes each, and native code may stop before any instruction, leaving exactly the state that the
-// interpreter would have there.
+// Package jit translates decoded PTX into amd64 code that computes on the interpreter's own rows: a warp's registers
+// stay in memory as 32 lanes each, and native code may stop before any instruction, leaving exactly the state that
+// the interpreter would have there.
 //
-// That is what makes it small. An instruction without a native form, a divergent branch, a barrier, an address that fails
-// its check: the code returns with the pc, the interpreter executes that one instruction (or reports the violation), and
-// native code is re-entered after it. A kernel is compiled twice: for warps whose 32 lanes run together, and, when one
-// first needs it, for warps with inactive lanes, where every result is blended by the mask of the running ones.
+// That is what makes it small. An instruction without a native form, a divergent branch, a barrier, an address that
+// fails its check: the code returns with the pc, the interpreter executes that one instruction (or reports the
+// violation), and native code is re-entered after it. A kernel is compiled twice: for warps whose 32 lanes run
+// together, and, when one first needs it, for warps with inactive lanes, where every result is blended by the mask of
+// the running ones.
 //
 // With AVX-512, instructions that compute on rows lane by lane are emitted a vector of lanes at a time, as far as
 // they follow each other (a run), with loads of vectors between them: rows are in registers meanwhile, and are read
 // once and written once.
 //
-// Compiled for steps, each instruction that computes on registers alone is code of its own, which the interpreter calls when
-// it gets there.
+// Compiled for steps, each instruction that computes on registers alone is code of its own, which the interpreter
+// calls when it gets there.
 //
 //	Inst     an instruction, its operands rows
 //	Code     a kernel's code; Run enters it, or Step

@@ -68,8 +68,8 @@ func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(
 	}
 }
 
-// upperToHalf turns 16-bit words, whose upper byte is an e4m3 and whose lower byte is 0, into f16, 2^-8 times as large; t is
-// clobbered. With e5m2 in the upper byte such a word is f16 already.
+// upperToHalf turns 16-bit words, whose upper byte is an e4m3 and whose lower byte is 0, into f16, 2^-8 times as
+// large; t is clobbered. With e5m2 in the upper byte such a word is f16 already.
 func (e *emitter) upperToHalf(v, t int) {
 	// Shifted down by a bit, exponent and mantissa are in f16's places, with another bias. All ones are NaN: adding 1
 	// carries into the highest bit of f16's exponent, the only one not set, and so makes it all ones.

@@ -77,7 +77,8 @@ var (
 // chunks is the number of vectors in a 32-bit row; a 64-bit row has twice as many.
 func (e *emitter) chunks() int { return e.chunksOf(r) }
 
-// chunksOf is the number of vectors in a row of a file, lanesOf the number of lanes in a vector, at the operand of chunk c.
+// chunksOf is the number of vectors in a row of a file, lanesOf the number of lanes in a vector, at the operand of
+// chunk c.
 func (e *emitter) chunksOf(f file) int { return 32 / e.lanesOf(f) }
 func (e *emitter) lanesOf(f file) int  { return e.bytes() / f.bytes }
 
@@ -256,7 +257,8 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 	return code, entries
 }
 
-// registers fills those with a fixed role that computing needs; those of 64-bit rows and of predicates if they are used.
+// registers fills those with a fixed role that computing needs; those of 64-bit rows and of predicates if they are
+// used.
 func (e *emitter) registers(rowsQ, predicates bool) {
 	e.mov64(rR, e.field(unsafe.Offsetof(ctx.R)))
 	e.alu64i(aluAdd, rR, biasR)
@@ -313,8 +315,8 @@ func (e *emitter) inst(in *Inst) {
 	}
 }
 
-// await returns from masked code where other lanes wait at the current pc or a lower one, so that the interpreter merges
-// them.
+// await returns from masked code where other lanes wait at the current pc or a lower one, so that the interpreter
+// merges them.
 func (e *emitter) await() {
 	if e.masked && e.leader[e.pc] {
 		e.alu32i(aluCmp, e.field(unsafe.Offsetof(ctx.NextPC)), int32(e.pc))

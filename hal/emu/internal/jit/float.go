@@ -101,8 +101,8 @@ func copysign(e *emitter, in *Inst, c int) {
 	e.v(vpor, 0, 0, 1)
 }
 
-// extreme is min or max. The two orders of operands differ if both are zero; join picks the sign then. With nan set a NaN
-// wins, otherwise the other operand does.
+// extreme is min or max. The two orders of operands differ if both are zero; join picks the sign then. With nan set a
+// NaN wins, otherwise the other operand does.
 func extreme(o, join vop, nan bool) translator {
 	return over(r, func(e *emitter, in *Inst, c int) {
 		const out, a, b, t = 0, 1, 2, 3

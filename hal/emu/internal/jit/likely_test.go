@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// TestLikelyAddresses_AreThoseOfTheFirstWarp finds the way of a product's operands: of an address that eight lanes share,
-// of one that each eight lanes repeat, and of one that depends on what is not known.
+// TestLikelyAddresses_AreThoseOfTheFirstWarp finds the way of a product's operands: of an address that eight lanes
+// share, of one that each eight lanes repeat, and of one that depends on what is not known.
 func TestLikelyAddresses_AreThoseOfTheFirstWarp(t *testing.T) {
 	const lane, three, seven, sixteen, unknown, row, column = 0, 1, 2, 3, 4, 5, 6
 	compute := func(op string, d, a, b int32) Inst { return Inst{Def: ptx.Lookup(op), Guard: -1, D: d, A: a, B: b} }

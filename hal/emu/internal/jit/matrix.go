@@ -112,7 +112,8 @@ func (e *emitter) loadMatrixAVX2(in *Inst, trans bool) {
 	}
 }
 
-// storeMatrix is stmatrix: lanes 8i…8i+7 give the row addresses of matrix i, whose rows lie in the register of four lanes each.
+// storeMatrix is stmatrix: lanes 8i…8i+7 give the row addresses of matrix i, whose rows lie in the register of four
+// lanes each.
 func storeMatrix(e *emitter, in *Inst) {
 	givers := -1
 	if n := 8 * len(in.Vec); n < 32 {

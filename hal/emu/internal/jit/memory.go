@@ -8,8 +8,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
-// Registers within a memory instruction: rdx is the difference between the host's addresses and the device's, rbp the lanes
-// that a loop has still to visit, r14 its current lane, rax that lane's address.
+// Registers within a memory instruction: rdx is the difference between the host's addresses and the device's, rbp the
+// lanes that a loop has still to visit, r14 its current lane, rax that lane's address.
 const (
 	rBase = rdx
 	rLeft = rbp
@@ -287,8 +287,8 @@ func (e *emitter) sharedSome(row int32, imm int64, size, mask int) {
 	})
 }
 
-// sharedAll checks all lanes' shared addresses and leaves the offsets in registers 16 and 17 and in the scratch memory at r14
-// (AVX-512).
+// sharedAll checks all lanes' shared addresses and leaves the offsets in registers 16 and 17 and in the scratch
+// memory at r14 (AVX-512).
 func (e *emitter) sharedAll(row int32, imm int64, size int) mem {
 	e.sharedOffsets(row, imm, size, e.bail())
 	s := e.scratch()

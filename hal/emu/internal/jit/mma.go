@@ -7,9 +7,9 @@ import (
 	"math"
 )
 
-// product is an mma m16n8: C ← A·B + C. Fragments have the same structure for all formats of elements: a 32-bit word holds
-// perWord neighbours along k, the words of a group of four lanes are consecutive along k, and the second half of A's four
-// registers, as of B's two, continues where the first half ends.
+// product is an mma m16n8: C ← A·B + C. Fragments have the same structure for all formats of elements: a 32-bit word
+// holds perWord neighbours along k, the words of a group of four lanes are consecutive along k, and the second half
+// of A's four registers, as of B's two, continues where the first half ends.
 type product struct {
 	a, b   element
 	scaled bool // a ue4m3 for each 16 of k, of every row of A and column of B
@@ -47,21 +47,22 @@ func matrixForms(t map[string]translator) {
 	}
 }
 
-// Rows of an mma in Inst.Vec: d, a, b, c; with scales those of A, {byte, thread} that select them, those of B, selectors.
+// Rows of an mma in Inst.Vec: d, a, b, c; with scales those of A, {byte, thread} that select them, those of B,
+// selectors.
 const (
 	rowD, rowA, rowB, rowC          = 0, 4, 8, 10
 	rowScaleA, rowByteA, rowThreadA = 14, 15, 16
 	rowScaleB, rowByteB, rowThreadB = 17, 18, 19
 )
 
-// Scratch memory of an mma: B; half of A's registers (with AVX2, of eight rows); eight rows of D (AVX2); B's scales, which
-// with AVX-512 A overwrites once B has been multiplied by them.
+// Scratch memory of an mma: B; half of A's registers (with AVX2, of eight rows); eight rows of D (AVX2); B's scales,
+// which with AVX-512 A overwrites once B has been multiplied by them.
 const scratchA, scratchD, scratchScaleB, scratchBytes = 2048, 3072, 3328, 4096
 
-// mma computes each element of C by fused multiply-adds, k ascending. Lane 4g+t holds columns 2t and 2t+1 of C in different
-// registers, and products are formed in that layout: for each k, an element of A is broadcast over its group of four lanes
-// and multiplied by the four even, or the four odd, columns of B. The work is done in a subroutine, one per opcode, which
-// gets the offsets of the instruction's rows.
+// mma computes each element of C by fused multiply-adds, k ascending. Lane 4g+t holds columns 2t and 2t+1 of C in
+// different registers, and products are formed in that layout: for each k, an element of A is broadcast over its
+// group of four lanes and multiplied by the four even, or the four odd, columns of B. The work is done in a
+// subroutine, one per opcode, which gets the offsets of the instruction's rows.
 func (p product) mma(e *emitter, in *Inst) {
 	e.fragments(in)
 	e.call(e.sub(in.Def.Op, func() {
@@ -99,8 +100,8 @@ func (e *emitter) row(i int) func(c int) mem {
 	return func(c int) mem { return indexed(rR, rax, 0, c*e.bytes()) }
 }
 
-// rowOfB is where a row of B lies in scratch memory, its four even columns before the odd ones. A vector of AVX-512 holds
-// the words of two threads, so the elements i of threads 2p and 2p+1 are neighbours.
+// rowOfB is where a row of B lies in scratch memory, its four even columns before the odd ones. A vector of AVX-512
+// holds the words of two threads, so the elements i of threads 2p and 2p+1 are neighbours.
 func (p *product) rowOfB(half, thread, i int) int {
 	n := p.b.perWord
 	return half*4*n*32 + thread/2*2*n*32 + i*64 + thread%2*32

@@ -4,8 +4,8 @@ package jit
 
 import "math"
 
-// selectors lets the subroutine of a scaled mma return 1 if its selectors are not defined for scale_vec::4X: byte 0, thread 0
-// or 1 of A, 0 to 3 of B, the same in all lanes. The interpreter then reports it.
+// selectors lets the subroutine of a scaled mma return 1 if its selectors are not defined for scale_vec::4X: byte 0,
+// thread 0 or 1 of A, 0 to 3 of B, the same in all lanes. The interpreter then reports it.
 func (e *emitter) selectors() {
 	const bad, x, first = 0, 1, 2
 	e.v(vpxor, bad, bad, bad)
@@ -35,8 +35,8 @@ func (e *emitter) selectors() {
 	e.place(fine)
 }
 
-// scalesOfB puts the factors of B's columns for each 16 of k into scratch memory, in the order of columns. They also undo
-// the shrinking of A's and B's scales by scaleValue.
+// scalesOfB puts the factors of B's columns for each 16 of k into scratch memory, in the order of columns. They also
+// undo the shrinking of A's and B's scales by scaleValue.
 func (e *emitter) scalesOfB() {
 	s := e.scratch()
 	thread := e.row(rowThreadB)(0)
@@ -62,9 +62,9 @@ func (e *emitter) scalesOfB() {
 	}
 }
 
-// scaleOfA puts the factors of chunk c of a register of A into v: for rows 0–7, or 8–15 if lower is 1, and for the 16 of k
-// that each pair of threads holds. Thread 2·selector of a group has the scales of its row, the next thread those of the row
-// eight below.
+// scaleOfA puts the factors of chunk c of a register of A into v: for rows 0–7, or 8–15 if lower is 1, and for the 16
+// of k that each pair of threads holds. Thread 2·selector of a group has the scales of its row, the next thread those
+// of the row eight below.
 func (e *emitter) scaleOfA(v, half, lower, c, t int) {
 	e.v(vbroadcast, t, 0, e.row(rowThreadA)(0))
 	e.v(vpaddd, t, t, t)

@@ -21,8 +21,8 @@ func narrowForms(t map[string]translator) {
 	t["cvt.rn.f16x2.e4m3x2"] = decodePair(e4m3)
 	t["cvt.rn.f16x2.e5m2x2"] = decodePair(e5m2)
 	t["cvt.rn.f16x2.e2m1x2"] = decodePair(nibble)
-	// Rounding to f32 first is harmless, since f32 has at least 2p+2 digits for f16's p (Figueroa, "When is double rounding
-	// innocuous?", 1995).
+	// Rounding to f32 first is harmless, since f32 has at least 2p+2 digits for f16's p (Figueroa, "When is double
+	// rounding innocuous?", 1995).
 	t["mul.rn.f16x2"] = halvesBinary(vmulps, false)
 	t["sub.rn.f16x2"] = halvesBinary(vsubps, false)
 	t["mul.rn.bf16x2"] = halvesBinary(vmulps, true)
@@ -71,8 +71,8 @@ func (e *emitter) encode(f encoding, v int) {
 	e.greater(1, nan, v, e.all32(0x7f800000))
 	e.v(vpminud, v, v, e.all32(math.Float32bits(f.greatest)))
 
-	// Round to nearest even on the bits as an integer: add half of the last place less one, and one if that place is odd.
-	// Then change the exponent's bias.
+	// Round to nearest even on the bits as an integer: add half of the last place less one, and one if that place is
+	// odd. Then change the exponent's bias.
 	e.shiftI(vpsrldI, 2, normal, v, byte(shift))
 	e.v(vpand, normal, normal, e.all32(1))
 	e.v(vpaddd, normal, normal, e.all32(1<<(shift-1)-1))

@@ -2,8 +2,9 @@
 
 package jit
 
-// shuffle is shfl.sync of whole warps (PTX ISA, shfl.sync, pseudocode). from leaves in register 5 the lane to read of, by the lane in
-// register 0, b in 1 and the mask of segments in 3; it is out of range where it is greater than the limit, or, upwards, less.
+// shuffle is shfl.sync of whole warps (PTX ISA, shfl.sync, pseudocode). from leaves in register 5 the lane to read
+// of, by the lane in register 0, b in 1 and the mask of segments in 3; it is out of range where it is greater than
+// the limit, or, upwards, less.
 func shuffle(upwards bool, from func(e *emitter)) translator {
 	return whole(func(e *emitter, in *Inst) { e.shuffle(in, upwards, from) })
 }
@@ -36,7 +37,8 @@ func (e *emitter) everyMember(row int32) {
 	e.jcc(ccNE, e.bail())
 }
 
-// reduction is redux.sync of whole warps: the combined halves are combined with themselves, rotated, until there is one value.
+// reduction is redux.sync of whole warps: the combined halves are combined with themselves, rotated, until there is
+// one value.
 func reduction(o vop) translator {
 	return whole(func(e *emitter, in *Inst) {
 		e.everyMember(in.B)
