@@ -118,8 +118,9 @@ type Attr struct {
 	Value any
 }
 
-// A makes an attribute. Its kind follows from the value's Go type: bool and int (INT), float64 (FLOAT), string (STRING), []int,
-// []float64, []string, *ir.Tensor (TENSOR), *onnxpb.GraphProto (GRAPH), ir.DType (INT: the format's number).
+// A makes an attribute. Its kind follows from the value's Go type: bool and int (INT), float64 (FLOAT), string
+// (STRING), []int, []float64, []string, *ir.Tensor (TENSOR), *onnxpb.GraphProto (GRAPH), ir.DType (INT: the format's
+// number).
 func A(name string, value any) Attr { return Attr{name, value} }
 
 // Op adds a node with one output, names both after the operator, and returns the output.
@@ -129,7 +130,8 @@ func (b *Builder) Op(op string, inputs []string, attrs ...Attr) string {
 	return out
 }
 
-// Node adds a node and returns it, so that the caller can set its name or domain. An empty input name is an absent input.
+// Node adds a node and returns it, so that the caller can set its name or domain. An empty input name is an absent
+// input.
 func (b *Builder) Node(op string, inputs, outputs []string, attrs ...Attr) *onnxpb.NodeProto {
 	n := &onnxpb.NodeProto{OpType: proto.String(op), Input: slices.Clone(inputs), Output: slices.Clone(outputs)}
 	for _, a := range attrs {
@@ -187,7 +189,8 @@ func attribute(a Attr) (*onnxpb.AttributeProto, error) {
 	return p, nil
 }
 
-// Graph returns the graph under construction, for use as an attribute of another graph (a branch of If, a body of Loop).
+// Graph returns the graph under construction, for use as an attribute of another graph (a branch of If, a body of
+// Loop).
 func (b *Builder) Graph() *onnxpb.GraphProto { return b.proto.Graph }
 
 // Model returns the model, validated as a file is, or the errors of the calls that built it.

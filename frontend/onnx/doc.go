@@ -1,9 +1,9 @@
-// Package onnx reads models in the ONNX file format, validates them and converts them to the compiler's graph. It also writes
-// models.
+// Package onnx reads models in the ONNX file format, validates them and converts them to the compiler's graph. It
+// also writes models.
 //
-// To read: Load or Decode returns a Model (the decoded messages, versions checked), Model.Tensor decodes constant data,
-// Model.OutputSlices reads openpilot's metadata, and Import resolves types, shapes and opset differences into an ir.Graph.
-// To write: a Builder makes a Model; Model.Marshal and Model.Save encode it.
+// To read: Load or Decode returns a Model (the decoded messages, versions checked), Model.Tensor decodes constant
+// data, Model.OutputSlices reads openpilot's metadata, and Import resolves types, shapes and opset differences into
+// an ir.Graph. To write: a Builder makes a Model; Model.Marshal and Model.Save encode it.
 //
 //	errors.go     Error: file, node, operator, opset, reason, remedy
 //	model.go      Load, Decode, versions

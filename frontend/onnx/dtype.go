@@ -44,8 +44,8 @@ var dataTypes = [...]struct {
 	onnxpb.TensorProto_FLOAT6E3M2:     {"float6e3m2", ir.Invalid},
 }
 
-// DType converts an element type of the format (TensorProto.DataType). The error names a type that the compiler does not
-// support.
+// DType converts an element type of the format (TensorProto.DataType). The error names a type that the compiler does
+// not support.
 func DType(t int32) (ir.DType, error) {
 	if t < 0 || int(t) >= len(dataTypes) {
 		return ir.Invalid, fmt.Errorf("element type %d does not exist in the format", t)

@@ -71,7 +71,8 @@ func (m *Model) fileError(format string, args ...any) *Error {
 	return &Error{File: m.Path, Reason: err.Error(), Remedy: broken, Err: err}
 }
 
-// at returns the error with its place: node n, named label, and its operator's opset. An error that already has one stays.
+// at returns the error with its place: node n, named label, and its operator's opset. An error that already has one
+// stays.
 func (e *Error) at(n *onnxpb.NodeProto, label string, opset int64) *Error {
 	if e.Node != "" || e.Op != "" {
 		return e

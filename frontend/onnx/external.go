@@ -60,7 +60,8 @@ func (m *Model) externalData(t *onnxpb.TensorProto, want int) ([]byte, error) {
 	return data, nil
 }
 
-// externalBytes counts what was read of files of external data. Ranges of tensors may overlap, so that a small file is a large model.
+// externalBytes counts what was read of files of external data. Ranges of tensors may overlap, so that a small file
+// is a large model.
 type externalBytes struct {
 	mu    sync.Mutex
 	of    map[*onnxpb.TensorProto]int64
@@ -135,9 +136,9 @@ func bare(err error) error {
 	return err
 }
 
-// Digest is the SHA-256, in hexadecimal, of the file and of the files of external data that its tensors name, in order of
-// their names; "" for a model that was not read from a file. Tensors are those of its graphs and functions: initializers,
-// sparse ones and attributes.
+// Digest is the SHA-256, in hexadecimal, of the file and of the files of external data that its tensors name, in
+// order of their names; "" for a model that was not read from a file. Tensors are those of its graphs and functions:
+// initializers, sparse ones and attributes.
 func (m *Model) Digest() (string, error) {
 	if m.data == nil {
 		return "", nil

@@ -90,7 +90,8 @@ func TestDecode_MessagesCountByWhatTheyBecome(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Ranges of tensors overlap in a file that is far smaller than they are together; a tensor that is read again counts once.
+// Ranges of tensors overlap in a file that is far smaller than they are together; a tensor that is read again counts
+// once.
 func TestExternalData_OverlappingRangesCountEach(t *testing.T) {
 	m := &Model{Path: filepath.Join(t.TempDir(), "m.onnx")}
 	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(m.Path), "w"), make([]byte, 1000), 0o644))

@@ -15,19 +15,20 @@ import (
 
 // ImportOptions sets what a model leaves open.
 type ImportOptions struct {
-	// Shapes gives the shapes of inputs by name (--shape). They also fix the symbolic dimensions of these inputs wherever
-	// else those occur.
+	// Shapes gives the shapes of inputs by name (--shape). They also fix the symbolic dimensions of these inputs
+	// wherever else those occur.
 	Shapes map[string][]int
-	// Batch, if not 0, replaces the leading dimension of every input (--batch). Where the file leaves that open it says what becomes
-	// of it; a file that fixes it as 1 computes for each of several samples what it does for one alone (ir.Graph.Batch).
+	// Batch, if not 0, replaces the leading dimension of every input (--batch). Where the file leaves that open it
+	// says what becomes of it; a file that fixes it as 1 computes for each of several samples what it does for one
+	// alone (ir.Graph.Batch).
 	Batch int
-	// Constants binds inputs to values, which removes them from the graph's inputs. ShapeInputs lists the inputs that must
-	// be bound because they decide shapes.
+	// Constants binds inputs to values, which removes them from the graph's inputs. ShapeInputs lists the inputs that
+	// must be bound because they decide shapes.
 	Constants map[string]*ir.Tensor
-	// MaxOutput bounds the number of outputs of nodes where it depends on data (NonMaxSuppression, NonZero, Unique, Compress), by the
-	// node's name, or its first output's where it has none (--max-output). Their outputs are padded with zeros to the bound, and the
-	// graph has the extra output NAME_count, an i64 scalar. It may exceed the bound: then only the first ones are there. What would
-	// mix padding with what is meant is refused.
+	// MaxOutput bounds the number of outputs of nodes where it depends on data (NonMaxSuppression, NonZero, Unique,
+	// Compress), by the node's name, or its first output's where it has none (--max-output). Their outputs are padded
+	// with zeros to the bound, and the graph has the extra output NAME_count, an i64 scalar. It may exceed the bound:
+	// then only the first ones are there. What would mix padding with what is meant is refused.
 	MaxOutput map[string]int
 	// OtherOutputs, if not 0, is the bound of such nodes that MaxOutput does not name.
 	OtherOutputs int
@@ -37,10 +38,10 @@ type ImportOptions struct {
 	Warn func(string)
 }
 
-// Import converts a validated model to a graph of ops: it resolves opset differences, optional attributes, control flow and
-// functions. Values keep the file's element types, and constants keep its bytes where possible. Whatever depends only on
-// constants and shapes is evaluated, except DequantizeLinear, so that quantised weights stay recognisable. Errors are of
-// type *Error.
+// Import converts a validated model to a graph of ops: it resolves opset differences, optional attributes, control
+// flow and functions. Values keep the file's element types, and constants keep its bytes where possible. Whatever
+// depends only on constants and shapes is evaluated, except DequantizeLinear, so that quantised weights stay
+// recognisable. Errors are of type *Error.
 func Import(m *Model, opt ImportOptions) (*ir.Graph, error) {
 	g, _, err := ImportBatch(m, opt)
 	return g, err
@@ -348,8 +349,8 @@ func (im *importer) inputType(in *onnxpb.ValueInfoProto, dims map[string]int) (i
 // unnamedDims are what exporters call every dimension that they do not know, so that two of them need not be equal.
 var unnamedDims = []string{"?", "unk", "unknown", "None"}
 
-// size returns a dimension's size, or −1 and its symbol, if it has one. Some exporters write an unnamed symbolic dimension as
-// −1, some give all the same name.
+// size returns a dimension's size, or −1 and its symbol, if it has one. Some exporters write an unnamed symbolic
+// dimension as −1, some give all the same name.
 func size(d *onnxpb.TensorShapeProto_Dimension) (n int, param string) {
 	if v, ok := d.Value.(*onnxpb.TensorShapeProto_Dimension_DimValue); ok {
 		return int(v.DimValue), ""
@@ -444,7 +445,8 @@ func (im *importer) outputs(sc *scope, graph *onnxpb.GraphProto) error {
 	return nil
 }
 
-// outputName names the output that is the input of that name: NAME_output, with as many underscores more as make it the only one.
+// outputName names the output that is the input of that name: NAME_output, with as many underscores more as make it
+// the only one.
 func outputName(input string, graph *onnxpb.GraphProto) string {
 	name := input + "_output"
 	is := func(v *onnxpb.ValueInfoProto) bool { return v.GetName() == name }
@@ -454,8 +456,8 @@ func outputName(input string, graph *onnxpb.GraphProto) string {
 	return name
 }
 
-// checkDeclared compares an output with its declaration. Another type is an error. Another shape is a warning, as in ONNX
-// Runtime: exporters write an empty one for one that they do not know. --batch may have changed its sizes.
+// checkDeclared compares an output with its declaration. Another type is an error. Another shape is a warning, as in
+// ONNX Runtime: exporters write an empty one for one that they do not know. --batch may have changed its sizes.
 func (im *importer) checkDeclared(out *onnxpb.ValueInfoProto, v *ir.Value) error {
 	tt := out.GetType().GetTensorType()
 	if tt == nil || tt.GetElemType() == 0 {
@@ -493,8 +495,8 @@ func shapeString(s *onnxpb.TensorShapeProto) string {
 	}))
 }
 
-// checkBatch rejects --batch if an output does not have the new leading dimension: the model fixes it inside, for instance
-// in the shape of a Reshape.
+// checkBatch rejects --batch if an output does not have the new leading dimension: the model fixes it inside, for
+// instance in the shape of a Reshape.
 func (im *importer) checkBatch() error {
 	if im.opt.Batch <= 1 {
 		return nil

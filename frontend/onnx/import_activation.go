@@ -37,8 +37,8 @@ var activationOperators = slices.Concat(sameOp(7, "Relu", "Sigmoid", "Tanh"), []
 	{name: "Dropout", since: 12, shapes: []int{2}, convert: dropout},
 })
 
-// composite converts an operator that becomes several ops of one operand: it computes in the wide type and rounds to the
-// operand's once, at the end.
+// composite converts an operator that becomes several ops of one operand: it computes in the wide type and rounds to
+// the operand's once, at the end.
 func composite(f func(*site, *ir.Value) *ir.Value) func(*site) {
 	return func(s *site) {
 		x := s.in(0)
@@ -72,8 +72,8 @@ func clip(s *site) {
 	s.out(0, y)
 }
 
-// dropoutAttribute is Dropout 7 and 10, which does nothing at inference. Its mask has x's type before opset 10; ONNX leaves it open
-// at inference, and ONNX Runtime's is 0.
+// dropoutAttribute is Dropout 7 and 10, which does nothing at inference. Its mask has x's type before opset 10; ONNX
+// leaves it open at inference, and ONNX Runtime's is 0.
 func dropoutAttribute(s *site) {
 	x := s.in(0)
 	s.out(0, x)

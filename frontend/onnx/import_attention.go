@@ -81,9 +81,9 @@ func (s *site) heads(v *ir.Value, heads int) *ir.Value {
 	return s.swapAxes(s.reshape(v, b, n, heads, width/heads), 1, 2)
 }
 
-// attentionBias returns what is added to the scores, nil if nothing is: the mask, the sliding window, padding among the keys, and
-// causality (query i sees keys j ≤ i) unless the op handles it. After cached keys, query i sees as many more; how many an
-// external cache holds is an input.
+// attentionBias returns what is added to the scores, nil if nothing is: the mask, the sliding window, padding among
+// the keys, and causality (query i sees keys j ≤ i) unless the op handles it. After cached keys, query i sees as many
+// more; how many an external cache holds is an input.
 func (s *site) attentionBias(q, k *ir.Value, past int) (bias *ir.Value, causal bool) {
 	n, t := q.Type.Shape[2], k.Type.Shape[2]
 	causal = s.bool("is_causal", false)
@@ -138,7 +138,8 @@ func (s *site) mask(allowed *ir.Value, d ir.DType) *ir.Value {
 	return s.where(allowed, s.scalar(d, 0), s.negInf(d))
 }
 
-// additive turns a mask into what is added to the scores of t keys: false becomes -∞, and so do the keys beyond a shorter mask.
+// additive turns a mask into what is added to the scores of t keys: false becomes -∞, and so do the keys beyond a
+// shorter mask.
 func (s *site) additive(m *ir.Value, t int) *ir.Value {
 	r := s.rank(m, 1)
 	switch d := m.Type.DType; {
@@ -266,8 +267,8 @@ func rotaryEmbedding(s *site) {
 	s.out(0, s.swapAxes(y, 1, 2))
 }
 
-// rotated turns pairs of the first elements of heads [B,S,H,D] by angles whose cosines and sines are [B,S,1,R/2], with R at
-// most D: elements 2i and 2i+1 of interleaved pairs, else i and i+R/2.
+// rotated turns pairs of the first elements of heads [B,S,H,D] by angles whose cosines and sines are [B,S,1,R/2],
+// with R at most D: elements 2i and 2i+1 of interleaved pairs, else i and i+R/2.
 func (s *site) rotated(h, cos, sin *ir.Value, interleaved bool) *ir.Value {
 	width, dim := h.Type.Shape[3], 2*cos.Type.Shape[3]
 	turn := s.wide(s.part(h, 3, 0, dim))

@@ -7,9 +7,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// boundedOperators have a number of outputs that depends on data. ImportOptions.MaxOutput gives an upper bound by node: what they
-// put out is padded with zeros, and an extra output of the graph, NODE_count, says how many were found. If those are more than the
-// bound, the first ones are there.
+// boundedOperators have a number of outputs that depends on data. ImportOptions.MaxOutput gives an upper bound by
+// node: what they put out is padded with zeros, and an extra output of the graph, NODE_count, says how many were
+// found. If those are more than the bound, the first ones are there.
 var boundedOperators = []operator{
 	{name: "NonZero", since: 9, convert: nonZero},
 	{name: "Compress", since: 9, convert: compress},
@@ -68,8 +68,8 @@ func (s *site) firstOf(flags *ir.Value, n int) (at, there, count *ir.Value) {
 	return at, s.op("Less", s.iota(ir.Int32, n, 0, 1), count), count
 }
 
-// placed moves the values whose flag is 1 to their places, i32, those below n, or adds up what comes to the same place. All are
-// [L], the result is i64 [n].
+// placed moves the values whose flag is 1 to their places, i32, those below n, or adds up what comes to the same
+// place. All are [L], the result is i64 [n].
 func (s *site) placed(flags, places, values *ir.Value, n int, reduction string) *ir.Value {
 	s.bound(n)
 	last := s.like(places, float64(n))
@@ -184,8 +184,8 @@ func (s *site) rowsAt(x *ir.Value, axis int, at, there *ir.Value) *ir.Value {
 // maxPairs limits the pairs of elements that Unique compares: the evaluator holds them.
 const maxPairs = 1 << 24
 
-// unique compares all pairs: an element is the first of its kind if none before it is equal; the place of a kind among the
-// sorted ones is the number of first ones that are less.
+// unique compares all pairs: an element is the first of its kind if none before it is equal; the place of a kind
+// among the sorted ones is the number of first ones that are less.
 func unique(s *site) {
 	x := s.in(0)
 	rows := s.reshape(x, x.Type.Numel(), 1) // [L,K]: what is compared
@@ -242,9 +242,9 @@ func unique(s *site) {
 	s.padTo(n, 0, 1, 3)
 }
 
-// nonMaxSuppression picks for every sample and class the box of the highest score again and again, each time dropping the boxes
-// that overlap it. The steps are unrolled. A class yields at most one box more than the bound, so that a count above the bound
-// says that boxes are missing, but not always how many.
+// nonMaxSuppression picks for every sample and class the box of the highest score again and again, each time dropping
+// the boxes that overlap it. The steps are unrolled. A class yields at most one box more than the bound, so that a
+// count above the bound says that boxes are missing, but not always how many.
 func nonMaxSuppression(s *site) {
 	boxes, scores := s.exactly(s.in(0), 3), s.exactly(s.in(1), 3)
 	batch, classes, size := scores.Type.Shape[0], scores.Type.Shape[1], scores.Type.Shape[2]
@@ -300,8 +300,8 @@ func nonMaxSuppression(s *site) {
 	s.selected(s.concat(2, picked...), s.concat(2, flags...), n)
 }
 
-// selected sets the output to the boxes of all samples and classes, one after the other: rows of sample, class and box. picked and
-// flags are [B,C,M].
+// selected sets the output to the boxes of all samples and classes, one after the other: rows of sample, class and
+// box. picked and flags are [B,C,M].
 func (s *site) selected(picked, flags *ir.Value, n int) {
 	shape := picked.Type.Shape
 	at, there, count := s.firstOf(s.reshape(flags, product(shape)), n)
@@ -313,8 +313,8 @@ func (s *site) selected(picked, flags *ir.Value, n int) {
 	s.padTo(n, 0, 0)
 }
 
-// sides are a box's lower and upper coordinates, y and x, y and x, and its area, each [B,1,S]. Files give any two opposite corners,
-// or centre and size, x first.
+// sides are a box's lower and upper coordinates, y and x, y and x, and its area, each [B,1,S]. Files give any two
+// opposite corners, or centre and size, x first.
 func (s *site) sides(boxes *ir.Value) []*ir.Value {
 	column := func(i int) *ir.Value { return s.unsqueeze(s.index(boxes, 2, i), 1) }
 	a, b, c, d := column(0), column(1), column(2), column(3)

@@ -10,7 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// following is a model with a NonZero node "find" of the input x, f32 [2,3], whose output [2,n] is "at", and what more adds.
+// following is a model with a NonZero node "find" of the input x, f32 [2,3], whose output [2,n] is "at", and what
+// more adds.
 func following(t *testing.T, more func(b *onnx.Builder)) *onnx.Model {
 	t.Helper()
 	b := onnx.NewBuilder("g", 17)

@@ -232,7 +232,8 @@ func (s *site) cast(v *ir.Value, d ir.DType) *ir.Value {
 	return s.add("Cast", ir.Attrs{"to": d}, v)
 }
 
-// wideType is the type in which an operator that becomes several ops computes, so that it rounds to a narrow type only once.
+// wideType is the type in which an operator that becomes several ops computes, so that it rounds to a narrow type
+// only once.
 func wideType(d ir.DType) ir.DType {
 	if d.IsFloat() && d != ir.Float64 {
 		return ir.Float32

@@ -90,7 +90,8 @@ func scaler(s *site) {
 	s.out(0, s.cast(y, ir.Float32))
 }
 
-// normalizer divides the rows of x [B,C] by their largest element, as ONNX Runtime does, the sum of their magnitudes, or their length. A row of zeros stays.
+// normalizer divides the rows of x [B,C] by their largest element, as ONNX Runtime does, the sum of their magnitudes,
+// or their length. A row of zeros stays.
 func normalizer(s *site) {
 	x := s.inFloat(s.in(0))
 	axes := []int{s.rank(x, 1) - 1}

@@ -44,8 +44,8 @@ func (s *site) branch(name string) []*ir.Value {
 // mostSelected is the number of nodes that the branches of an If may have together to be both computed, each time.
 const mostSelected = 256
 
-// selects computes both branches of an If and selects the outputs of the one that the condition chooses. No operator has
-// effects.
+// selects computes both branches of an If and selects the outputs of the one that the condition chooses. No operator
+// has effects.
 func (s *site) selects() {
 	const remedy = "fix the inputs that it depends on with --input NAME=VALUE, or compile each branch as a model"
 	cond, nodes, counted := s.reshape(s.in(0)), len(s.im.g.Nodes), len(s.im.counted)
@@ -85,8 +85,9 @@ func (s *site) condition(v *ir.Value) (holds, known bool) {
 	return t.IntAt(0) != 0, true
 }
 
-// loop unrolls a loop. Where the condition stays known, so is the number of iterations. Otherwise the trip count bounds it: once
-// the condition fails, states stay as they are, and the body goes on with the inputs of its last iteration.
+// loop unrolls a loop. Where the condition stays known, so is the number of iterations. Otherwise the trip count
+// bounds it: once the condition fails, states stay as they are, and the body goes on with the inputs of its last
+// iteration.
 func loop(s *site) {
 	trips := -1 // no limit
 	if s.opt(0) != nil {
@@ -158,13 +159,14 @@ func loop(s *site) {
 	}
 }
 
-// boundedLoop reports whether a node is a loop whose condition may be data: its trip count bounds it, and it collects nothing.
+// boundedLoop reports whether a node is a loop whose condition may be data: its trip count bounds it, and it collects
+// nothing.
 func boundedLoop(n *onnxpb.NodeProto) bool {
 	return n.GetOpType() == "Loop" && len(n.Input) > 2 && n.Input[0] != "" && len(n.Output) <= len(n.Input)-2
 }
 
-// endsOnData refuses a loop whose condition is computed from data where nothing bounds it, or where the length of an output depends
-// on when it ends.
+// endsOnData refuses a loop whose condition is computed from data where nothing bounds it, or where the length of an
+// output depends on when it ends.
 func (s *site) endsOnData(trips, scans, states int) {
 	if trips < 0 {
 		s.refuse("give it a trip count that bounds it", "its condition is computed from data, and no trip count bounds it")

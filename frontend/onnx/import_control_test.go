@@ -228,8 +228,8 @@ func TestLocalFunctionsAreInlined(t *testing.T) {
 	require.Equal(t, []float64{0.25, 1}, outs[1].Floats())
 }
 
-// A function may call another one, hand on an attribute of its own, and import other opsets than the model: Clip has attributes
-// before opset 11, and inputs from there on.
+// A function may call another one, hand on an attribute of its own, and import other opsets than the model: Clip has
+// attributes before opset 11, and inputs from there on.
 func TestFunctionsCallFunctions(t *testing.T) {
 	opset := func(domain string, version int64) *onnxpb.OperatorSetIdProto {
 		return &onnxpb.OperatorSetIdProto{Domain: proto.String(domain), Version: proto.Int64(version)}
@@ -356,7 +356,8 @@ func functionNode(op string, inputs []string, output string, attrs ...*onnxpb.At
 	return n
 }
 
-// Inputs that a call leaves out are left out of the nodes of the body too, through any number of calls and inner graphs.
+// Inputs that a call leaves out are left out of the nodes of the body too, through any number of calls and inner
+// graphs.
 func TestFunction_OmittedInputs(t *testing.T) {
 	clip := functionNode("Clip", []string{"a", "b", "c"}, "r")
 	formals := []string{"a", "b", "c"}

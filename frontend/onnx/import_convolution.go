@@ -20,9 +20,9 @@ var convolutionOperators = []operator{
 // windowAttrs are the attributes that convolutions and pools share, resolved for spatial sizes in and a kernel.
 type windowAttrs struct{ kernel, strides, dilations, pads []int }
 
-// window reads strides, dilations, pads and auto_pad; in and kernel have one length. Where a window is smaller than its
-// stride, SAME leaves elements over: the middle of what a window stands for is read if it crops, as pools do in ONNX Runtime,
-// the beginning if not, as convolutions do there.
+// window reads strides, dilations, pads and auto_pad; in and kernel have one length. Where a window is smaller than
+// its stride, SAME leaves elements over: the middle of what a window stands for is read if it crops, as pools do in
+// ONNX Runtime, the beginning if not, as convolutions do there.
 func (s *site) window(in, kernel []int, crops bool) windowAttrs {
 	r := len(in)
 	w := windowAttrs{kernel, s.listOf("strides", r, 1), s.listOf("dilations", r, 1), s.listOf("pads", 2*r, 0)}
@@ -53,7 +53,8 @@ func (s *site) window(in, kernel []int, crops bool) windowAttrs {
 	return w
 }
 
-// positions counts the places along dimension i, of the given size, where the window fits, and the elements that remain.
+// positions counts the places along dimension i, of the given size, where the window fits, and the elements that
+// remain.
 func (s *site) positions(w windowAttrs, i, size int) (count, rest int) {
 	room := size + w.pads[i] + w.pads[len(w.pads)/2+i] - (w.kernel[i]-1)*w.dilations[i] - 1
 	if room < 0 {
@@ -62,8 +63,8 @@ func (s *site) positions(w windowAttrs, i, size int) (count, rest int) {
 	return room/w.strides[i] + 1, room % w.strides[i]
 }
 
-// halves splits a padding in two; the odd element goes to the end if upper. Where strides are larger than the kernel, the padding
-// is negative, and crops.
+// halves splits a padding in two; the odd element goes to the end if upper. Where strides are larger than the kernel,
+// the padding is negative, and crops.
 func halves(total int, upper bool) (begin, end int) {
 	begin = total / 2
 	if !upper {
@@ -72,7 +73,8 @@ func halves(total int, upper bool) (begin, end int) {
 	return begin, total - begin
 }
 
-// cropped applies negative paddings of images by a slice, of which starts are the first elements, and leaves the others in w.
+// cropped applies negative paddings of images by a slice, of which starts are the first elements, and leaves the
+// others in w.
 func (s *site) cropped(x *ir.Value, w *windowAttrs) (_ *ir.Value, starts []int) {
 	pads := slices.Clone(w.pads)
 	r := len(pads) / 2
@@ -146,8 +148,8 @@ func (s *site) shifted(x, zero *ir.Value, axis int) *ir.Value {
 	return s.op("Sub", v, s.parameter(s.cast(zero, ir.Int32), axis, x.Type.Rank()))
 }
 
-// parameter reshapes a scale or zero point, which is one number or one for each index of axis, to broadcast over values of the
-// given rank.
+// parameter reshapes a scale or zero point, which is one number or one for each index of axis, to broadcast over
+// values of the given rank.
 func (s *site) parameter(v *ir.Value, axis, rank int) *ir.Value {
 	switch {
 	case v.Type.Numel() == 1:
@@ -162,8 +164,8 @@ func convInteger(s *site) {
 	s.out(0, s.conv(s.shifted(s.in(0), s.opt(2), 1), s.shifted(s.in(1), s.opt(3), 0), nil))
 }
 
-// qLinearConv is exact up to the final scaling: integers convolved in i32, scaled in f32, rounded and saturated once. That of
-// com.microsoft may have channels last.
+// qLinearConv is exact up to the final scaling: integers convolved in i32, scaled in f32, rounded and saturated once.
+// That of com.microsoft may have channels last.
 func qLinearConv(s *site) {
 	w := s.in(3)
 	s.out(0, channelsFirst(func(s *site, x *ir.Value) *ir.Value {
@@ -213,8 +215,8 @@ func (s *site) wideOpt(v *ir.Value) *ir.Value {
 	return s.wide(v)
 }
 
-// col2Im sums overlapping blocks. With the blocks' elements as channels, it is a transposed convolution by filters that each
-// have a single 1.
+// col2Im sums overlapping blocks. With the blocks' elements as channels, it is a transposed convolution by filters
+// that each have a single 1.
 func col2Im(s *site) {
 	x := s.in(0)
 	image, block := s.knownInts(1, "image_shape"), s.knownInts(2, "block_shape")
@@ -254,8 +256,8 @@ func col2Im(s *site) {
 	s.out(0, s.cast(s.reshape(y, append([]int{n, c}, image...)...), x.Type.DType))
 }
 
-// deformConv samples the input bilinearly where each tap of each output points and multiplies by the weights. It supports
-// only images of two dimensions.
+// deformConv samples the input bilinearly where each tap of each output points and multiplies by the weights. It
+// supports only images of two dimensions.
 func deformConv(s *site) {
 	x, w, offset := s.in(0), s.in(1), s.in(2)
 	in, kernel := s.spatial(x, w)

@@ -82,8 +82,8 @@ func mean(s *site) {
 	s.out(0, s.cast(y, vs[0].Type.DType))
 }
 
-// bitShift follows BitShift 28, which also allows signed elements: a shift to the right by the width or more, or by a negative
-// amount, leaves only copies of the sign bit. The ops shift by 0 … width-1 and yield 0 otherwise.
+// bitShift follows BitShift 28, which also allows signed elements: a shift to the right by the width or more, or by a
+// negative amount, leaves only copies of the sign bit. The ops shift by 0 … width-1 and yield 0 otherwise.
 func bitShift(s *site) {
 	x, y := s.in(0), s.in(1)
 	dir := s.string("direction", "")

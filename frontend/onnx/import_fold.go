@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// maxFold limits the elements of what import evaluates on its own. Copies of larger constants are expensive, and the pass that
-// folds constants decides about them.
+// maxFold limits the elements of what import evaluates on its own. Copies of larger constants are expensive, and the
+// pass that folds constants decides about them.
 const maxFold = 1 << 16
 
 // fold evaluates a node of constants and returns its outputs as constants, or nil if the node stays. Reshape shares the
@@ -47,8 +47,9 @@ func (s *site) fold(n *ir.Node) []*ir.Value {
 	return mapped(outs, s.constant)
 }
 
-// foldable reports whether evaluating a node of constants now loses nothing. DequantizeLinear marks a quantised weight, and a
-// result in f16 or bf16 would be rounded before the precision is chosen. (Rounding to 8 bits is the file's own choice.)
+// foldable reports whether evaluating a node of constants now loses nothing. DequantizeLinear marks a quantised
+// weight, and a result in f16 or bf16 would be rounded before the precision is chosen. (Rounding to 8 bits is the
+// file's own choice.)
 func foldable(n *ir.Node) bool {
 	if n.Op.Name == "DequantizeLinear" {
 		return false

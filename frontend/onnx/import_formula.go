@@ -12,8 +12,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// formula is an elementwise computation as a Go expression: x, y, z, u, v and w are its operands, other names float attributes
-// of the operator, calls and operators the ops of these names (log1p(x), x < y).
+// formula is an elementwise computation as a Go expression: x, y, z, u, v and w are its operands, other names float
+// attributes of the operator, calls and operators the ops of these names (log1p(x), x < y).
 type formula struct {
 	expr     ast.Expr
 	defaults map[string]float64 // of the attributes; the file format has them in f32
@@ -28,8 +28,8 @@ func parseFormula(text string, defaults map[string]float64) formula {
 	return formula{expr, defaults}
 }
 
-// elementwise converts an operator that is a formula of its inputs. It computes in the wide type, integers in floating point if
-// attributes, which are floats, take part, and rounds to the type of x once, at the end.
+// elementwise converts an operator that is a formula of its inputs. It computes in the wide type, integers in
+// floating point if attributes, which are floats, take part, and rounds to the type of x once, at the end.
 func elementwise(text string, defaults map[string]float64) func(*site) {
 	f := parseFormula(text, defaults)
 	return func(s *site) {

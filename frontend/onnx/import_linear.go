@@ -70,8 +70,8 @@ func qLinearMatMul(s *site) {
 	s.out(0, s.requantize(acc, s.op("Mul", as, bs), s.in(6), s.in(7)))
 }
 
-// einsum writes the equation in its explicit form: blanks removed, ellipsis as letters, the output spelled out. Operands
-// lose dimensions of 1 that an ellipsis broadcasts.
+// einsum writes the equation in its explicit form: blanks removed, ellipsis as letters, the output spelled out.
+// Operands lose dimensions of 1 that an ellipsis broadcasts.
 func einsum(s *site) {
 	vs := s.all()
 	eq := strings.ReplaceAll(s.string("equation", ""), " ", "")
@@ -167,7 +167,8 @@ func implicitOutput(terms []string) string {
 	return string(out)
 }
 
-// maxMinors bounds the matrices whose determinant is expanded by minors, maxDet those that are eliminated, a column at a time.
+// maxMinors bounds the matrices whose determinant is expanded by minors, maxDet those that are eliminated, a column
+// at a time.
 const maxMinors, maxDet = 5, 128
 
 // det is the expansion along the first row, or for larger matrices the product of the pivots.
@@ -193,9 +194,9 @@ func det(s *site, x *ir.Value) *ir.Value {
 	return s.minor(at, 0, iotaInts(n))
 }
 
-// pivots is the determinant by Gaussian elimination with partial pivoting (Golub and Van Loan, Matrix Computations, 3.4): each
-// step exchanges the first row with the one of the largest element in the first column, and leaves a matrix of one row and
-// column less.
+// pivots is the determinant by Gaussian elimination with partial pivoting (Golub and Van Loan, Matrix Computations,
+// 3.4): each step exchanges the first row with the one of the largest element in the first column, and leaves a
+// matrix of one row and column less.
 func (s *site) pivots(x *ir.Value) *ir.Value {
 	r := x.Type.Rank()
 	row, col := r-2, r-1

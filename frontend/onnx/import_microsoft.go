@@ -76,8 +76,8 @@ func simplifiedLayerNormalization(s *site) {
 	}
 }
 
-// skipLayerNormalization normalises the sum of x, skip and bias by LayerNorm, which has a shift, or by RMSNorm. Output 3 is
-// the sum.
+// skipLayerNormalization normalises the sum of x, skip and bias by LayerNorm, which has a shift, or by RMSNorm.
+// Output 3 is the sum.
 func skipLayerNormalization(norm string) func(*site) {
 	return func(s *site) {
 		x, skip := s.in(0), s.in(1)

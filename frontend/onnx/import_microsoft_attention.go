@@ -18,8 +18,8 @@ func packedAttention(s *site) {
 	s.selfAttention(s.cast(qkv, x.Type.DType), s.opt(3), s.opt(4), s.opt(5))
 }
 
-// selfAttention sets the outputs of attention of [B,S,q+k+v] to itself; past is [2,B,H,P,D], and so is output 1 with the new
-// keys and values.
+// selfAttention sets the outputs of attention of [B,S,q+k+v] to itself; past is [2,B,H,P,D], and so is output 1 with
+// the new keys and values.
 func (s *site) selfAttention(qkv, mask, past, bias *ir.Value) {
 	for _, name := range []string{"do_rotary", "past_present_share_buffer"} {
 		if s.bool(name, false) {
@@ -48,7 +48,8 @@ func (s *site) selfAttention(qkv, mask, past, bias *ir.Value) {
 	s.attention(q, k, v, mask, bias, cached)
 }
 
-// multiHeadAttention is com.microsoft.MultiHeadAttention: keys and values are [B,T,H·D], or those of a cross-attention, [B,H,T,D].
+// multiHeadAttention is com.microsoft.MultiHeadAttention: keys and values are [B,T,H·D], or those of a
+// cross-attention, [B,H,T,D].
 func multiHeadAttention(s *site) {
 	s.need("num_heads")
 	heads := s.int("num_heads", 0)
@@ -87,8 +88,8 @@ func multiHeadAttention(s *site) {
 	s.attention(q, k, v, s.opt(4), s.opt(5), cached)
 }
 
-// attention sets output 0 to attention of [B,H,S,D] over keys of which the first cached ones are before the queries. mask
-// and bias may be nil.
+// attention sets output 0 to attention of [B,H,S,D] over keys of which the first cached ones are before the queries.
+// mask and bias may be nil.
 func (s *site) attention(q, k, v, mask, bias *ir.Value, cached int) {
 	n, t := q.Type.Shape[2], k.Type.Shape[2]
 	add := func(v *ir.Value) {
@@ -113,9 +114,9 @@ func (s *site) attention(q, k, v, mask, bias *ir.Value, cached int) {
 	s.out(0, s.joinHeads(s.attend(q, k, v, bias, scale, 0, causal)))
 }
 
-// keyMask turns a mask into what is added to the scores [B,H,S,T]: mask_filter_value where a key is hidden. The mask is 0 there
-// and 1 elsewhere, [B,T], [B,S,T] or [B,1,T',T'], or holds for each sample the end of its keys, [B], or all ends, then all
-// starts, [2B].
+// keyMask turns a mask into what is added to the scores [B,H,S,T]: mask_filter_value where a key is hidden. The mask
+// is 0 there and 1 elsewhere, [B,T], [B,S,T] or [B,1,T',T'], or holds for each sample the end of its keys, [B], or
+// all ends, then all starts, [2B].
 func (s *site) keyMask(mask *ir.Value, batch, t int) *ir.Value {
 	shape := mask.Type.Shape
 	var keep *ir.Value

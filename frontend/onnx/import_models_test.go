@@ -71,7 +71,8 @@ func evaluateGolden(t *testing.T, g *ir.Graph, path string, round bool) float64 
 	return math.Sqrt(diff / norm)
 }
 
-// The golden outputs are float64 throughout; what is left is that constants of the file's f32 subgraphs are rounded to it.
+// The golden outputs are float64 throughout; what is left is that constants of the file's f32 subgraphs are rounded
+// to it.
 func TestModelsEvaluateToTheirGoldenOutputs(t *testing.T) {
 	fulltest.Long(t)
 	for _, c := range []struct {

@@ -6,8 +6,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// padding marks a value of which, along an axis, only the first elements are meant: as many as a node found, out of size.
-// The others are 0, or what was computed from zeros. Conversions may not mix them with what is meant.
+// padding marks a value of which, along an axis, only the first elements are meant: as many as a node found, out of
+// size. The others are 0, or what was computed from zeros. Conversions may not mix them with what is meant.
 type padding struct {
 	axis, size int
 	node       string // its label
@@ -24,8 +24,8 @@ type counts struct {
 
 const unpad = "end the model before it, and use only as many elements as the count says"
 
-// track marks what of n's outputs is padding, or follows from the number of outputs of another node. folded are the constants
-// that take the place of the outputs, if n is evaluated.
+// track marks what of n's outputs is padding, or follows from the number of outputs of another node. folded are the
+// constants that take the place of the outputs, if n is evaluated.
 func (s *site) track(n *ir.Node, folded []*ir.Value) {
 	c := &s.im.counts
 	if len(c.padded) == 0 {
@@ -60,8 +60,8 @@ func (s *site) track(n *ir.Node, folded []*ir.Value) {
 	}
 }
 
-// paddedAxis is the dimension of n's outputs whose elements depend on those of dimension axis of input i with the same index
-// alone; −1 if there is none.
+// paddedAxis is the dimension of n's outputs whose elements depend on those of dimension axis of input i with the
+// same index alone; −1 if there is none.
 func paddedAxis(n *ir.Node, i, axis int) int {
 	x, y := n.Inputs[i].Type, n.Outputs[0].Type
 	fromEnd := axis + y.Rank() - x.Rank()
@@ -160,8 +160,8 @@ func (s *site) sizeOf(v, constant *ir.Value, first, last int) {
 	}
 }
 
-// knows refuses to take a number for known that is one only since outputs are padded, but where it makes values as long as
-// these, which are padded then as well.
+// knows refuses to take a number for known that is one only since outputs are padded, but where it makes values as
+// long as these, which are padded then as well.
 func (s *site) knows(v *ir.Value) {
 	p, counted := s.im.counts.counted[v]
 	q, padded := s.im.counts.padded[v]

@@ -12,8 +12,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestPaddedAxisIsLocal changes one slice of an operand along a dimension and evaluates: if paddedAxis names a dimension of the
-// outputs, only the slice of the same index there may change; a CumSum's later ones too.
+// TestPaddedAxisIsLocal changes one slice of an operand along a dimension and evaluates: if paddedAxis names a
+// dimension of the outputs, only the slice of the same index there may change; a CumSum's later ones too.
 func TestPaddedAxisIsLocal(t *testing.T) {
 	f := func(shape ...int) ir.Type { return ir.T(ir.Float32, shape...) }
 	index := func(shape ...int) ir.Type { return ir.T(ir.Int64, shape...) }
@@ -93,7 +93,8 @@ func TestPaddedAxisIsLocal(t *testing.T) {
 	require.False(t, allowed["ScatterND"] || allowed["Einsum"])
 }
 
-// changed returns paddedAxis and, for each index along the axis of input i, the indices of the outputs that change with it.
+// changed returns paddedAxis and, for each index along the axis of input i, the indices of the outputs that change
+// with it.
 func changed(t *testing.T, op string, attrs ir.Attrs, types []ir.Type, i, axis int) (int, map[int][]int) {
 	g := ir.NewGraph("g")
 	var in []*ir.Value

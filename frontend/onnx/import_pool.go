@@ -25,8 +25,8 @@ var poolOperators = []operator{
 	{name: "MaxUnpool", since: 9, shapes: []int{2}, convert: maxUnpool},
 }
 
-// pool converts a pool; more adds its own attributes. The op handles windows that, with ceil_mode, start in the padding at the
-// end.
+// pool converts a pool; more adds its own attributes. The op handles windows that, with ceil_mode, start in the
+// padding at the end.
 func pool(op string, more func(*site, ir.Attrs)) func(*site) {
 	return func(s *site) {
 		x := s.in(0)
@@ -93,8 +93,8 @@ func (s *site) norm(x *ir.Value, p int, axes []int) *ir.Value {
 	return s.op("Pow", sum, s.like(x, 1/float64(p)))
 }
 
-// maxUnpool moves every element to its index. Indices count in the tensor that MaxPool read. If output_shape is larger, that
-// tensor is its corner at the origin.
+// maxUnpool moves every element to its index. Indices count in the tensor that MaxPool read. If output_shape is
+// larger, that tensor is its corner at the origin.
 func maxUnpool(s *site) {
 	x, idx := s.in(0), s.in(1)
 	r := s.rank(x, 3)
@@ -123,9 +123,9 @@ func maxUnpool(s *site) {
 	s.out(0, y)
 }
 
-// maxRoiPool takes the maximum of each cell of a grid over every region, from the cell's first to its last whole element; a
-// cell without elements is 0. Since the maximum of a rectangle is the maximum of its rows' maxima, two masked reductions
-// suffice.
+// maxRoiPool takes the maximum of each cell of a grid over every region, from the cell's first to its last whole
+// element; a cell without elements is 0. Since the maximum of a rectangle is the maximum of its rows' maxima, two
+// masked reductions suffice.
 func maxRoiPool(s *site) {
 	x, rois := s.in(0), s.in(1)
 	grid := s.ints("pooled_shape")

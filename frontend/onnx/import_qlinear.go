@@ -64,8 +64,8 @@ func (s *site) quantized(x *ir.Value, to ir.DType, scale, zero *ir.Value) *ir.Va
 	return s.add("QuantizeLinear", ir.Attrs{"to": to}, x, s.number(scale), s.number(zero))
 }
 
-// qLinear converts an operator of one operand between two quantisations: inputs are x, its scale and zero point, and those of
-// the result.
+// qLinear converts an operator of one operand between two quantisations: inputs are x, its scale and zero point, and
+// those of the result.
 func qLinear(f func(s *site, x *ir.Value) *ir.Value) func(*site) {
 	return func(s *site) {
 		x := s.in(0)
@@ -109,7 +109,8 @@ func qLinearSoftmax(s *site, x *ir.Value) *ir.Value {
 	return s.reshape(y, shape...)
 }
 
-// channelsFirst applies f, which has channels as dimension 1, where attribute channels_last says that they are the last one.
+// channelsFirst applies f, which has channels as dimension 1, where attribute channels_last says that they are the
+// last one.
 func channelsFirst(f func(*site, *ir.Value) *ir.Value) func(*site, *ir.Value) *ir.Value {
 	return func(s *site, x *ir.Value) *ir.Value {
 		if s.bool("channels_last", false) {
@@ -183,8 +184,8 @@ func dynamicQuantizeMatMul(s *site) {
 	s.out(0, s.integerProduct(a, scale, zero, s.in(1), s.in(2), s.opt(3), s.opt(4)))
 }
 
-// dynamicQuantizeLSTM is an LSTM whose weights, [dirs,inputs,4·H], are 8-bit integers, and whose inputs and hidden states are
-// rounded to 8 bits: the inputs of all steps by one scale, the state of each step by its own.
+// dynamicQuantizeLSTM is an LSTM whose weights, [dirs,inputs,4·H], are 8-bit integers, and whose inputs and hidden
+// states are rounded to 8 bits: the inputs of all steps by one scale, the state of each step by its own.
 func dynamicQuantizeLSTM(s *site) {
 	x := s.exactly(s.in(0), 3)
 	rounded := s.dequantized(s.dynamicQuantized(x))

@@ -37,8 +37,8 @@ func quantizeLinear(s *site) {
 	if !s.bool("saturate", true) {
 		attrs["saturate"] = false
 	}
-	// The op divides in the type of its scale. A file may name one from opset 23 on; where none is named ONNX Runtime divides
-	// in f32, whatever the types of x and scale.
+	// The op divides in the type of its scale. A file may name one from opset 23 on; where none is named ONNX Runtime
+	// divides in f32, whatever the types of x and scale.
 	division := ir.Float32
 	if s.int("precision", 0) != 0 {
 		division = s.dtype("precision", division)
@@ -67,8 +67,8 @@ func dynamicQuantizeLinear(s *site) {
 	s.out(2, zero)
 }
 
-// dynamicQuantized follows the function body of DynamicQuantizeLinear 11: the range includes 0, the zero point is rounded and
-// saturated to u8.
+// dynamicQuantized follows the function body of DynamicQuantizeLinear 11: the range includes 0, the zero point is
+// rounded and saturated to u8.
 func (s *site) dynamicQuantized(x *ir.Value) (y, scale, zero *ir.Value) {
 	axes := iotaInts(x.Type.Rank())
 	lo := s.eval("min(x, 0)", s.reduce("ReduceMin", x, axes, false))

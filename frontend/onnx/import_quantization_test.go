@@ -10,8 +10,9 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestQuantizeLinearDivides in f32 where no precision is named, whatever the scale's type is, as ONNX Runtime 1.23.2 does: a
-// quotient rounded to f16 first falls to the other side of many ties. (It divides in f32 where f16 is named, too.)
+// TestQuantizeLinearDivides in f32 where no precision is named, whatever the scale's type is, as ONNX Runtime 1.23.2
+// does: a quotient rounded to f16 first falls to the other side of many ties. (It divides in f32 where f16 is named,
+// too.)
 func TestQuantizeLinearDivides(t *testing.T) {
 	const scale = 0.1008
 	s := ir.RoundTo(ir.Float16, scale)

@@ -57,8 +57,8 @@ func reduceExtreme(op string) func(*site, []int, bool) {
 	}
 }
 
-// reduceSum applies one formula to each element and another to their sum, in the wide type; with inFloat it computes integers
-// in floating point.
+// reduceSum applies one formula to each element and another to their sum, in the wide type; with inFloat it computes
+// integers in floating point.
 func reduceSum(each, total string, inFloat bool) func(*site, []int, bool) {
 	before, after := parseFormula(each, nil), parseFormula(total, nil)
 	return func(s *site, axes []int, keep bool) {

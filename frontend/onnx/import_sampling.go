@@ -160,7 +160,8 @@ func (s *site) roi(axes []int, rank int) []float64 {
 	return roi
 }
 
-// affineGrid applies theta to the homogeneous positions of a grid over [-1,1], of which the last coordinate comes first.
+// affineGrid applies theta to the homogeneous positions of a grid over [-1,1], of which the last coordinate comes
+// first.
 func affineGrid(s *site) {
 	theta := s.in(0)
 	size := s.knownInts(1, "size")
@@ -202,8 +203,9 @@ func gridPosition(i, n int, align bool) float64 {
 	return (float64(2*i)+1)/float64(n) - 1
 }
 
-// roiAlign converts RoiAlign. With sampling_ratio 0 a bin has ⌈bin⌉ samples along each axis, so how many depends on data. Their
-// averages are products: out[r,c,p,q] = Σ_h rows[r,p,h] · Σ_nw x[n,c,h,w] · columns[r,q,w] · [n = image of r].
+// roiAlign converts RoiAlign. With sampling_ratio 0 a bin has ⌈bin⌉ samples along each axis, so how many depends on
+// data. Their averages are products: out[r,c,p,q] = Σ_h rows[r,p,h] · Σ_nw x[n,c,h,w] · columns[r,q,w] · [n = image
+// of r].
 func roiAlign(s *site) {
 	x, rois, image := s.in(0), s.in(1), s.in(2)
 	mode := "half_pixel"

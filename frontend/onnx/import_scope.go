@@ -10,8 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// scope maps names to values in one graph: the model's, the body of a control-flow node, or the body of a function. Bodies of
-// control flow see the names of the graph around them, functions do not.
+// scope maps names to values in one graph: the model's, the body of a control-flow node, or the body of a function.
+// Bodies of control flow see the names of the graph around them, functions do not.
 type scope struct {
 	parent *scope
 	top    bool
@@ -227,8 +227,8 @@ func (s *site) checkGraphArguments(f *onnxpb.FunctionProto) error {
 		AsUnsupported("inline the function, with onnx.inliner, or pass the value as an input")
 }
 
-// resolveAttr returns the attribute itself, or under its name what it refers to in the function's caller; nil if that is
-// absent.
+// resolveAttr returns the attribute itself, or under its name what it refers to in the function's caller; nil if that
+// is absent.
 func (sc *scope) resolveAttr(a *onnxpb.AttributeProto) *onnxpb.AttributeProto {
 	ref := a.GetRefAttrName()
 	if ref == "" {

@@ -40,7 +40,8 @@ func cosineWindow(a0, a1, a2 float64) func(*site) {
 	}
 }
 
-// melWeightMatrix follows MelWeightMatrix 17: triangles between neighbouring mel frequencies, in whole spectrogram bins.
+// melWeightMatrix follows MelWeightMatrix 17: triangles between neighbouring mel frequencies, in whole spectrogram
+// bins.
 func melWeightMatrix(s *site) {
 	bins, length, rate := s.knownInt(0, "num_mel_bins", 0), s.knownInt(1, "dft_length", 0), s.knownInt(2, "sample_rate", 0)
 	low, high := s.knownFloats(3, "lower_edge_hertz"), s.knownFloats(4, "upper_edge_hertz")

@@ -8,8 +8,8 @@ import (
 )
 
 // site is one node under conversion. A conversion reads inputs and attributes from it, adds ops to the graph and sets
-// the outputs. A failure leaves the conversion by a panic with stop, as in a recursive-descent parser, and convert returns it
-// as an error: error checks after every step would bury the arithmetic.
+// the outputs. A failure leaves the conversion by a panic with stop, as in a recursive-descent parser, and convert
+// returns it as an error: error checks after every step would bury the arithmetic.
 type site struct {
 	im    *importer
 	sc    *scope
@@ -60,7 +60,8 @@ func (s *site) errorf(format string, args ...any) *Error {
 // fail ends the conversion because the file is wrong.
 func (s *site) fail(format string, args ...any) { panic(stop{s.errorf(format, args...)}) }
 
-// refuse ends the conversion because the compiler does not support a valid file; remedy is what the user can do about it.
+// refuse ends the conversion because the compiler does not support a valid file; remedy is what the user can do about
+// it.
 func (s *site) refuse(remedy, format string, args ...any) {
 	panic(stop{s.errorf(format, args...).AsUnsupported("%s", remedy)})
 }

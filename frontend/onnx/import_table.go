@@ -57,8 +57,8 @@ func sameOp(since int64, names ...string) []operator {
 	return rows
 }
 
-// listOperator are the rows of an operator with a list of integers that is an attribute before version inputSince, and from
-// there on input 1.
+// listOperator are the rows of an operator with a list of integers that is an attribute before version inputSince,
+// and from there on input 1.
 func listOperator(name string, inputSince int64, list string, convert func(s *site, list []int)) []operator {
 	return []operator{
 		{name: name, since: 7, until: inputSince - 1, convert: func(s *site) { convert(s, s.ints(list)) }},
@@ -66,8 +66,8 @@ func listOperator(name string, inputSince int64, list string, convert func(s *si
 	}
 }
 
-// oneOp converts an operator that is one op: its inputs are the op's, and so are its outputs; attrs, if given, reads the
-// attributes.
+// oneOp converts an operator that is one op: its inputs are the op's, and so are its outputs; attrs, if given, reads
+// the attributes.
 func oneOp(name string, attrs ...func(*site) ir.Attrs) func(*site) {
 	return func(s *site) {
 		var in []*ir.Value
@@ -107,8 +107,8 @@ func (table operatorTable) lookup(domain, name string, opset int64) (*operator, 
 	return nil, fmt.Errorf("unknown operator of domain %q, and the model has no function of that name", domain)
 }
 
-// Operators returns the names of the operators of a domain ("" is ai.onnx) that are converted at a version of it, or at any if that
-// is 0; sorted.
+// Operators returns the names of the operators of a domain ("" is ai.onnx) that are converted at a version of it, or
+// at any if that is 0; sorted.
 func Operators(domain string, version int64) []string {
 	var names []string
 	for k, rows := range operators {
@@ -124,17 +124,17 @@ func Operators(domain string, version int64) []string {
 	return names
 }
 
-// ShapeInputs returns the names of the inputs whose values decide shapes or the structure of the graph: an operator input that
-// must be constant is computed from them. Import rejects the model unless they have initializers or are bound in
-// ImportOptions.Constants.
+// ShapeInputs returns the names of the inputs whose values decide shapes or the structure of the graph: an operator
+// input that must be constant is computed from them. Import rejects the model unless they have initializers or are
+// bound in ImportOptions.Constants.
 func ShapeInputs(m *Model) []string {
 	d := &shapeDeciders{m: m, need: map[string]bool{}}
 	d.graph(m.Proto.Graph, m.Opsets)
 	return slices.DeleteFunc(valueNames(m.Proto.Graph.Input), func(name string) bool { return !d.need[name] })
 }
 
-// shapeDeciders walks a model backwards. It assumes that a name means the same in nested graphs and around them, and so may
-// bind more inputs than necessary.
+// shapeDeciders walks a model backwards. It assumes that a name means the same in nested graphs and around them, and
+// so may bind more inputs than necessary.
 type shapeDeciders struct {
 	m    *Model
 	need map[string]bool

@@ -11,9 +11,10 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// InputValue makes a value for ImportOptions.Constants of the text that --input gives: a number, or several with commas between
-// them, of the input's element type (true and false for bool). Its shape is the given one, or the declared one if shape is nil. One number fills a
-// shape that is known; a dimension that the file leaves open is what is left over for it, if it is the only one, and else 1.
+// InputValue makes a value for ImportOptions.Constants of the text that --input gives: a number, or several with
+// commas between them, of the input's element type (true and false for bool). Its shape is the given one, or the
+// declared one if shape is nil. One number fills a shape that is known; a dimension that the file leaves open is what
+// is left over for it, if it is the only one, and else 1.
 func (m *Model) InputValue(name, text string, shape []int) (*ir.Tensor, error) {
 	inputs := m.Proto.GetGraph().GetInput()
 	i := slices.IndexFunc(inputs, func(v *onnxpb.ValueInfoProto) bool { return v.GetName() == name })

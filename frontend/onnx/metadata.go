@@ -28,8 +28,8 @@ func (m *Model) Metadata(key string) (value string, ok bool) {
 }
 
 // OutputSlices reads openpilot's output_slices, in the file's order and resolved against an output of n elements: a
-// negative bound counts from the end, a missing one is the end. It returns nil if the model has none. The pickle is read
-// as data only; a pickle that contains anything else is an error. Errors are of type *Error.
+// negative bound counts from the end, a missing one is the end. It returns nil if the model has none. The pickle is
+// read as data only; a pickle that contains anything else is an error. Errors are of type *Error.
 func (m *Model) OutputSlices(n int) ([]Slice, error) {
 	text, ok := m.Metadata(outputSlicesKey)
 	if !ok {
@@ -86,8 +86,8 @@ func resolveSlices(v any, n int) ([]Slice, error) {
 	return out, nil
 }
 
-// resolveBound resolves a bound within n elements. Python would clamp one outside them; here it means that the model and its
-// metadata contradict each other.
+// resolveBound resolves a bound within n elements. Python would clamp one outside them; here it means that the model
+// and its metadata contradict each other.
 func resolveBound(b *int64, missing, n int) (int, error) {
 	if b == nil {
 		return missing, nil

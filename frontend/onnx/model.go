@@ -13,8 +13,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
-// The versions of the format that the frontend supports. Opset 7 is the first with today's broadcasting; opset 28 and IR 14
-// are the newest that it was written for.
+// The versions of the format that the frontend supports. Opset 7 is the first with today's broadcasting; opset 28 and
+// IR 14 are the newest that it was written for.
 const (
 	MinOpset     = 7
 	MaxOpset     = 28
@@ -33,8 +33,8 @@ type Model struct {
 	Proto  *onnxpb.ModelProto // raw_data of its initializers aliases the file's bytes: read only
 	Opsets map[string]int64   // version by domain, as Domain writes it
 
-	// Warn is told once of each contradiction that ONNX Runtime warns about, by imports that have no Warn of their own; nil:
-	// nobody.
+	// Warn is told once of each contradiction that ONNX Runtime warns about, by imports that have no Warn of their
+	// own; nil: nobody.
 	Warn   func(string)
 	warned sync.Map
 

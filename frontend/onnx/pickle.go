@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// A pickle is a program for a stack machine (CPython's Lib/pickletools.py lists its instructions). This reader supports only
-// instructions that make data: it imports, calls and executes nothing. Values are
+// A pickle is a program for a stack machine (CPython's Lib/pickletools.py lists its instructions). This reader
+// supports only instructions that make data: it imports, calls and executes nothing. Values are
 //
 //	None nil · bool bool · int int64 · float float64 · str string · tuple pyTuple · list *pyList · dict *pyDict
 //	slice pySlice

@@ -33,9 +33,10 @@ type validator struct {
 	opsets map[string]int64
 }
 
-// Validate checks the structure of the model: every value is defined exactly once, there is no cycle, every node is an
-// operator of a known domain or calls a local function, and no function calls itself. It sorts the nodes topologically if the
-// file's order is not topological. An inner graph may redefine a name of the graph around it. Errors are of type *Error.
+// Validate checks the structure of the model: every value is defined exactly once, there is no cycle, every node is
+// an operator of a known domain or calls a local function, and no function calls itself. It sorts the nodes
+// topologically if the file's order is not topological. An inner graph may redefine a name of the graph around it.
+// Errors are of type *Error.
 func (m *Model) Validate() error {
 	if err := m.indexFunctions(); err != nil {
 		return err
@@ -170,8 +171,8 @@ func (v *validator) node(n *onnxpb.NodeProto) error {
 }
 
 // remedyOf suggests what to do about operators of a foreign domain. Those of trt (TRT_FP4DynamicQuantize,
-// TRT_FP8QuantizeLinear, …) are ModelOpt's for TensorRT; those of com.microsoft.nchwc and com.ms.internal.nhwc are layouts for
-// the processor that ONNX Runtime optimised the file on.
+// TRT_FP8QuantizeLinear, …) are ModelOpt's for TensorRT; those of com.microsoft.nchwc and com.ms.internal.nhwc are
+// layouts for the processor that ONNX Runtime optimised the file on.
 func remedyOf(domain string) string {
 	switch domain {
 	case "com.microsoft.nchwc", "com.ms.internal.nhwc":
@@ -182,8 +183,8 @@ func remedyOf(domain string) string {
 	return "export the model with operators of ai.onnx only"
 }
 
-// order sorts nodes topologically. A file whose nodes are in order already stays as it is; otherwise each node follows what
-// it needs.
+// order sorts nodes topologically. A file whose nodes are in order already stays as it is; otherwise each node
+// follows what it needs.
 func (v *validator) order(nodes []*onnxpb.NodeProto, uses [][]string, producer map[string]int) error {
 	order, cycle := sorted(len(nodes), func(i int) []int {
 		var needs []int
@@ -213,8 +214,8 @@ func (v *validator) order(nodes []*onnxpb.NodeProto, uses [][]string, producer m
 		v.m.fileError("its input depends on its own output, by the cycle %s", strings.Join(labels, " ← ")))
 }
 
-// sorted returns 0 … n-1 in an order in which each comes after what it needs, changing as little as a depth-first search
-// does, or else one cycle, least number first, each followed by what it needs.
+// sorted returns 0 … n-1 in an order in which each comes after what it needs, changing as little as a depth-first
+// search does, or else one cycle, least number first, each followed by what it needs.
 func sorted(n int, needs func(i int) []int) (order, cycle []int) {
 	const open, done = 1, 2
 	state := make([]int, n)
@@ -351,8 +352,8 @@ func eachNode(nodes []*onnxpb.NodeProto, f func(*onnxpb.NodeProto)) {
 	}
 }
 
-// freeNames are the values that a node takes from its graph: its inputs, and what its inner graphs use but do not define.
-// Names may repeat, and "" stands for an absent input.
+// freeNames are the values that a node takes from its graph: its inputs, and what its inner graphs use but do not
+// define. Names may repeat, and "" stands for an absent input.
 func freeNames(n *onnxpb.NodeProto) []string {
 	out := slices.Clone(n.GetInput())
 	for _, g := range subgraphs(n) {

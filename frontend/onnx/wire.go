@@ -10,9 +10,9 @@ import (
 	"github.com/spark-compile/spark-compile/internal/memory"
 )
 
-// The protobuf library copies every bytes field, and a model is nearly all raw_data of its initializers. So unmarshal first
-// makes a lean copy of the file, in which the index of a sub-slice of the file replaces each of them. The library decodes the
-// lean copy, and the sub-slices replace the indices.
+// The protobuf library copies every bytes field, and a model is nearly all raw_data of its initializers. So unmarshal
+// first makes a lean copy of the file, in which the index of a sub-slice of the file replaces each of them. The
+// library decodes the lean copy, and the sub-slices replace the indices.
 
 // unmarshal decodes data into m; the raw_data of the graph's initializers alias data.
 func unmarshal(data []byte, m *onnxpb.ModelProto) error {
@@ -38,7 +38,8 @@ func unmarshal(data []byte, m *onnxpb.ModelProto) error {
 	return nil
 }
 
-// cut appends a message to out, with an index into raws for the contents of every field at the path, which it appends to raws.
+// cut appends a message to out, with an index into raws for the contents of every field at the path, which it appends
+// to raws.
 func cut(out, msg []byte, raws *[][]byte, path ...protowire.Number) ([]byte, error) {
 	for len(msg) > 0 {
 		num, typ, tag := protowire.ConsumeTag(msg)

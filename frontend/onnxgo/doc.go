@@ -1,8 +1,9 @@
 // Package onnxgo reads the topology of a model (the operators, and the values they read and write) with
-// github.com/owulveryck/onnx-go. A test compares it with what frontend/onnx decodes; compilation does not use this package.
+// github.com/owulveryck/onnx-go. A test compares it with what frontend/onnx decodes; compilation does not use this
+// package.
 //
-// onnx-go v0.5.0 fails on much of what models contain, so Read gives it a rewritten file (lean.go). The rewriting uses the
-// schema of frontend/onnx, but not its decoder:
+// onnx-go v0.5.0 fails on much of what models contain, so Read gives it a rewritten file (lean.go). The rewriting
+// uses the schema of frontend/onnx, but not its decoder:
 //
 //   - initializers, declared types and value infos are removed: onnx-go does not support fp16, bf16 or fp8, and misreads bools;
 //   - attributes are removed, except that an integer handle stands for each inner graph: onnx-go does not support graph
