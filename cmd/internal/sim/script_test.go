@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/dora/dataset"
+	"github.com/spark-compile/spark-compile/internal/testing/scripttest"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/testdata/gen/keeper"
 )
@@ -32,7 +33,7 @@ func TestScripts(t *testing.T) {
 				_, err := toolchain.PythonPackageVersion(t.Context(), interpreter, "capnp")
 				return err == nil, nil
 			}
-			return cond == "python" && interpreter != "", nil
+			return scripttest.Condition(cond)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"route": writeRoute, "flip": flip},
 		Setup: func(e *testscript.Env) error {

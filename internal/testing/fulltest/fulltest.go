@@ -24,10 +24,13 @@ func Runs(name string) bool {
 // Long skips a test that takes several seconds where only quick ones run.
 func Long(t testing.TB) {
 	t.Helper()
-	if os.Getenv("SPARK_FULL") == "" {
+	if !Some() {
 		t.Skip("long: .ci/run and make test-full run it")
 	}
 }
+
+// Some reports whether long tests run, be it not at full size.
+func Some() bool { return os.Getenv("SPARK_FULL") != "" }
 
 // All reports whether everything runs. Draws of thousands of random models, and other machines' compilers under qemu, ask this.
 func All() bool {

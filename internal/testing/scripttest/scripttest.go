@@ -5,7 +5,7 @@
 //	package ARGS …        spark-compile, for the scripts of other commands
 //	array FILE.npz …      arrays NAME=DTYPE[DIMS]=VALUES, for example inputs of the models above
 //
-// and the conditions [exists:PATH], of the machine's files, and [python], that SPARK_PYTHON names one.
+// and the conditions [exists:PATH], of the machine's files; [python], that SPARK_PYTHON names one; and [long], that long tests run.
 package scripttest
 
 import (
@@ -26,6 +26,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/frontend/onnx/onnxpb"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -34,10 +35,13 @@ func Commands() map[string]func(ts *testscript.TestScript, neg bool, args []stri
 	return map[string]func(ts *testscript.TestScript, neg bool, args []string){"model": model, "array": array, "truncate": truncate, "package": packaged}
 }
 
-// condition has [exists:PATH] and [python].
-func condition(condition string) (bool, error) {
-	if condition == "python" {
+// Condition has [exists:PATH], [python] and [long].
+func Condition(condition string) (bool, error) {
+	switch condition {
+	case "python":
 		return os.Getenv("SPARK_PYTHON") != "", nil
+	case "long":
+		return fulltest.Some(), nil
 	}
 	path, ok := strings.CutPrefix(condition, "exists:")
 	if !ok {
@@ -287,7 +291,7 @@ func truncate(ts *testscript.TestScript, neg bool, args []string) {
 func Run(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),
-		Condition:     condition,
+		Condition:     Condition,
 		Cmds:          Commands(),
 		UpdateScripts: os.Getenv("UPDATE") != "",
 		Setup: func(e *testscript.Env) error {
