@@ -197,7 +197,7 @@ measurements:
 # Tables that tests of the shared models log: accuracy in fp32 and fp16, and of files that others have quantised.
 .PHONY: measure-accuracy
 measure-accuracy: tools
-	@log=$$($(TESTENV) $(GO) test ./internal/compile -count=1 -v -run 'FullModelsAgainst|QuantisedFiles') || { echo "$$log"; exit 1; }; \
+	@log=$$($(TESTENV) SPARK_FULL=$${SPARK_FULL:-fixed} $(GO) test ./internal/compile -count=1 -v -run 'FullModelsAgainst|QuantisedFiles') || { echo "$$log"; exit 1; }; \
 	echo "$$log" | grep -e SKIP -e 'test.go:[0-9]*: .*,[^ ]' | sed 's/^ *[a-z_]*test.go:[0-9]*: //; s/^\(model\|file\),/\n&/'
 
 # How good low precision of the trained network is on inputs that chose nothing (testdata/experiments/judge.py). Run it when all is

@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/testing/clibrary"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
 // TestTheExampleDrives runs examples/python/drive.py on ONNX files; its lines are those of examples/go/drive.
 func TestTheExampleDrives(t *testing.T) {
+	fulltest.Long(t)
 	py := interpreter(t)
 	library, _ := clibrary.Build(t)
 	clibrary.Reads(t, "../examples/python", "sparkcompile")

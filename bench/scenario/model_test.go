@@ -286,6 +286,7 @@ func TestModels_AreModelds(t *testing.T) {
 
 // TestModels_HaveTheSameBitsInAnyCompany: a loop depends neither on its place in a batch nor on the other loops.
 func TestModels_HaveTheSameBitsInAnyCompany(t *testing.T) {
+	fulltest.Long(t)
 	d := openEmu(t, emu.Options{})
 	m := modelsOf(t, "vision", "policy")
 	list := roads(rand.New(rand.NewPCG(9, 10)), modelLoops)
@@ -323,6 +324,7 @@ func hasTheSameBitsInAnyCompany(t *testing.T, b *batch, list []Scenario) {
 
 // TestModels_PassTheChecks of the CPU device: bounds, undefined reads, races, missing edges.
 func TestModels_PassTheChecks(t *testing.T) {
+	fulltest.Long(t)
 	d := openEmu(t, emu.Options{Check: true})
 	b := modelLoop(t, d, modelsOf(t, "vision", "policy"), roads(rand.New(rand.NewPCG(9, 10)), 2), []uint64{0, 1})
 	for step := range 2 {

@@ -15,6 +15,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -267,6 +268,7 @@ func (f *film) lumaOf(frame, k, x, y int, forward, right, turn float64) byte {
 // TestReprojected_ShowsTheGroundFromAnOffset compares reprojected pictures of a drawn road, seen from the side of
 // the recording car's path, with what a camera sees there.
 func TestReprojected_ShowsTheGroundFromBeside(t *testing.T) {
+	fulltest.Long(t)
 	const height, width = 256, 512
 	s := Default("straight")
 	v, err := viewOf(height, width)
@@ -408,6 +410,7 @@ func besides(s Scenario, n int) (list []Scenario) {
 }
 
 func TestRecording_HasTheSameBitsInAnyCompany(t *testing.T) {
+	fulltest.Long(t)
 	s := bendRoad(t)
 	list := besides(s, modelLoops)
 	r := filmed(s, 8, [3]float64{}, middle(30, 1)...)

@@ -18,6 +18,7 @@ import (
 // TestMachineCode: on sm_121 the products of e4m3 are QMMA, those of 16-bit floats HMMA, and nothing else multiplies
 // matrices.
 func TestMachineCode(t *testing.T) {
+	fulltest.Long(t)
 	tool, err := toolchain.FindPtxas(context.Background())
 	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip(err)
@@ -68,6 +69,7 @@ func TestMachineCode(t *testing.T) {
 // the kernels is assembled, so that each combination of types and each shape is; SPARK_FULL assembles all. Lost is a
 // spill that only one shape of one combination has, which makes a kernel slow and not wrong.
 func TestNarrowKernelsDeserveAGPU(t *testing.T) {
+	fulltest.Long(t)
 	for i, types := range []narrowCase{
 		{a: e4m3, b: e4m3, out: e4m3}, {a: f16, b: e4m3, out: e4m3, round: true}, {a: e4m3, b: f16, out: e4m3, split: true}, {a: f16, b: f16, out: f16, round: true, terms: 2, split: true}, {a: f16, b: e4m3, out: f16}, {a: f16, b: ir.Float6E3M2, out: f16}, {a: f16, b: e2m1, out: f16}, {a: e4m3, b: e2m1, out: e4m3}, {a: e2m1, b: e2m1, out: f16}, {a: e2m1, b: e2m1, out: e2m1},
 	} {

@@ -17,6 +17,7 @@ import (
 // TestInputsAndOutputsAreTheFilesInEveryPrecision: so code that calls a generated package compiles whatever precision it is
 // in; only the package's comment differs.
 func TestInputsAndOutputsAreTheFilesInEveryPrecision(t *testing.T) {
+	fulltest.Long(t)
 	comment := regexp.MustCompile(`(?s)^.*\npackage model\n`)
 	api := func(p *runtime.Program) string {
 		files, err := gopkg.Files("model", p, nil)

@@ -251,6 +251,9 @@ func requireRatio(t *testing.T, what string, limit float64, got, reference, exac
 // TestCompilingTwiceGivesTheSameBytes covers every file of a package.
 func TestCompilingTwiceGivesTheSameBytes(t *testing.T) {
 	for _, name := range names {
+		if name != "policy" && !fulltest.Some() {
+			continue
+		}
 		a, _ := generated(t, name, "fp16", "sm_121", "sm_90")
 		b, err := Compile(t.Context(), small(t, name), Options{Precision: "fp16", Targets: []string{"sm_121", "sm_90"}})
 		require.NoError(t, err)
@@ -327,6 +330,7 @@ var fulls = []full{
 // TestFullModelsAgainstGoldenOutputs runs the published and stand-in models of ../shared/models, where they are, and
 // logs docs/measurements/accuracy.csv (make measure-accuracy).
 func TestFullModelsAgainstGoldenOutputs(t *testing.T) {
+	fulltest.Long(t)
 	dir := filepath.Join("..", "..", "..", "shared", "models")
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip("no full-size models beside the repository: ", err)

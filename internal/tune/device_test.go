@@ -23,6 +23,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/tune/tunefile"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -164,6 +165,7 @@ func TestAFaultyCandidateIsRememberedInTheFile(t *testing.T) {
 
 // TestProgramsAreTimedAsAWhole: real programs run in the other process; what is chosen is what the times say, and one that fails is left out.
 func TestProgramsAreTimedAsAWhole(t *testing.T) {
+	fulltest.Long(t)
 	b := bench(t, "emu")
 	u := tuner(filepath.Join(t.TempDir(), "t.json"), 0)
 	u.Beam = 1

@@ -152,6 +152,7 @@ func loaded(t *testing.T, path string) *tunefile.Table {
 // TestATunedModel: the same budget in evaluations finds the same bytes; the file makes the same program without a search; that is predicted to be no slower
 // than by default, computes the same within the same bounds, with all checks on, and ptxas spills nothing.
 func TestATunedModel(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range []string{"policy", "dmonitoring", "vision"} {
 		t.Run(name, func(t *testing.T) {
 			if name == "vision" && !fulltest.Runs(t.Name()) {
@@ -267,6 +268,7 @@ func TestPartsOfAChainCanBeApart(t *testing.T) {
 // TestPinnedDefaultsChangeNothing: a file that says of every kernel what the cost model chooses makes the program that there is without it, but for
 // the reasons of few blocks.
 func TestPinnedDefaultsChangeNothing(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range []string{"policy", "dmonitoring", "vision"} {
 		u := tuner(filepath.Join(t.TempDir(), "t"), 0)
 		u.Beam = 1

@@ -150,6 +150,7 @@ func pair(t *testing.T, f func(j *job) error) error {
 
 // TestJob_SharesLargeCheckpoints: those of models are larger than a message over TCP.
 func TestJob_SharesLargeCheckpoints(t *testing.T) {
+	fulltest.Long(t)
 	c := scenario.Checkpoint{Loops: 8, Step: 3, States: map[string][]byte{"planes": make([]byte, 49<<20)}}
 	require.NoError(t, pair(t, func(j *job) error {
 		s, err := j.share(t.Context(), &start{Report: &report{}, Checkpoints: []scenario.Checkpoint{c}})

@@ -162,6 +162,7 @@ func TestRun_SavesWhileLoopsRun(t *testing.T) {
 // TestRun_KeepsCheckpointsThatItDoesNotComeTo: a run that goes on and fails before it begins leaves all as it was; one
 // that is stopped in its first batch keeps the later one. The last batch is one loop of a step of two.
 func TestRun_KeepsCheckpointsThatItDoesNotComeTo(t *testing.T) {
+	fulltest.Long(t)
 	dir, n := t.TempDir(), 5
 	whole := shortRun(t, t.TempDir())
 	whole.N = &n
@@ -227,6 +228,7 @@ func TestRun_KeepsCheckpointsThatItDoesNotComeTo(t *testing.T) {
 
 // TestRun_RemovesTheStateOfAnEarlierRun, whose report it replaces, and nothing that no run writes.
 func TestRun_RemovesTheStateOfAnEarlierRun(t *testing.T) {
+	fulltest.Long(t)
 	f := shortRun(t, t.TempDir())
 	ctx, stop := context.WithCancel(t.Context())
 	f.tell = func(e console.Event) {
