@@ -8,11 +8,13 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestScheduleCache_ReturnsTheChoice: of every case and of random regions, on two targets, whichever were lowered
 // before, and the second time too.
 func TestScheduleCache_ReturnsTheChoice(t *testing.T) {
+	fulltest.Long(t)
 	list := append(cases(), fused()...)
 	rng := rand.New(rand.NewSource(11))
 	for range 30 {

@@ -230,6 +230,7 @@ func TestFusedLoops_LoadLaterWeightsBeforeTheWait(t *testing.T) {
 // TestFusedLoops_EveryScheduleComputesTheSame, of which SPARK_FULL runs all: turns, teams of several warps, one
 // block, blocks whose last rows are none.
 func TestFusedLoops_EveryScheduleComputesTheSame(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range fusedCases {
 		b, ctx := c.region(t), kerneltest.Target(t, "sm_121")
 		tried := 0

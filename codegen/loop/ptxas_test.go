@@ -16,6 +16,7 @@ import (
 
 // TestPtxasTakesTheKernels assembles a kernel for every op, as one module a target: nothing spills.
 func TestPtxasTakesTheKernels(t *testing.T) {
+	fulltest.Long(t)
 	tool, err := toolchain.FindPtxas(context.Background())
 	if err != nil {
 		t.Skipf("no ptxas: %v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // forge changes one thing of findings, or returns false where they have no such thing.
@@ -139,6 +140,7 @@ func (l *savedLayer) narrow() bool { return l.Codes != nil }
 // A file whose digest is right is refused for each thing in it that no calibration finds; the one that was saved is
 // taken.
 func TestUse_RefusesForgedFindings(t *testing.T) {
+	fulltest.Long(t)
 	tried := map[string]bool{}
 	for _, name := range []string{"fp8", "nvfp4"} {
 		g, in := made(t, "policy", name, 2)

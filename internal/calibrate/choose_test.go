@@ -46,6 +46,7 @@ func batched(t *testing.T, name, precision string, inputs, samples int) (*ir.Gra
 // TestBudgetsAreMet searches at several budgets: each is met, a stricter one costs no less time by the prediction that the
 // search goes by, and a second search finds the same.
 func TestBudgetsAreMet(t *testing.T) {
+	fulltest.Long(t)
 	sm121, err := target.Lookup("sm_121")
 	require.NoError(t, err)
 	quick := Technique{Bias: true} // the search is the same
