@@ -37,9 +37,9 @@ func layers(ctx context.Context, p *runtime.Program, v *runtime.Variant, d hal.D
 		parts = prefixes
 	}
 	list := parts(v)
-	apart := *p
-	apart.Variants = []runtime.Variant{list}
-	s, err := runtime.Open(ctx, &apart, d, runtime.ModelOptions{Target: v.Target})
+	separate := *p
+	separate.Variants = []runtime.Variant{list}
+	s, err := runtime.Open(ctx, &separate, d, runtime.ModelOptions{Target: v.Target})
 	if err != nil {
 		return nil, err
 	}
@@ -112,14 +112,14 @@ func timePrefixes(ctx context.Context, s *runtime.Session, most time.Duration, o
 	runs := min(max(int(most/prefixRounds/max(once, 1)), fewestRuns), mostRuns)
 	added := make([][]float64, len(out))
 	for range prefixRounds {
-		front := 0.0
+		preceding := 0.0
 		for i := range out {
 			ms, err := took(i, runs)
 			if err != nil {
 				return err
 			}
-			added[i] = append(added[i], ms-front)
-			front = ms
+			added[i] = append(added[i], ms-preceding)
+			preceding = ms
 		}
 	}
 	for i := range out {
@@ -187,7 +187,7 @@ func (r *Result) predictPrefixes(p *runtime.Program, v *runtime.Variant, counts 
 			list.Buffers[i].Kind = runtime.StateBuffer
 		}
 	}
-	front := 0.0
+	preceding := 0.0
 	for i := range r.Layers {
 		n := len(counts)
 		if at := slices.IndexFunc(counts, func(c *emu.Counts) bool { return c.Op > i }); at >= 0 {
@@ -197,9 +197,9 @@ func (r *Result) predictPrefixes(p *runtime.Program, v *runtime.Variant, counts 
 		if err != nil {
 			return fmt.Errorf("predicting launches 0 to %d: %w", i, err)
 		}
-		added := us - front
+		added := us - preceding
 		r.Layers[i].PredictedUS = &added
-		front = us
+		preceding = us
 	}
 	return nil
 }

@@ -22,18 +22,18 @@ func rooms(t *testing.T) map[string][]string {
 	require.NoError(t, err)
 	out := map[string][]string{}
 	for line := range strings.Lines(string(raw)) {
-		if room, may, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && !strings.HasPrefix(line, "#") {
-			out[room] = strings.Fields(may)
+		if area, may, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && !strings.HasPrefix(line, "#") {
+			out[area] = strings.Fields(may)
 		}
 	}
 	return out
 }
 
 // inside reports whether a package is a room or lies in it.
-func inside(pkg, room string) bool { return pkg == room || strings.HasPrefix(pkg, room+"/") }
+func inside(pkg, area string) bool { return pkg == area || strings.HasPrefix(pkg, area+"/") }
 
-// room is the most particular room of a package.
-func room(table map[string][]string, pkg string) string {
+// areaOf is the row of the table that names a package most closely.
+func areaOf(table map[string][]string, pkg string) string {
 	best := ""
 	for r := range table {
 		if inside(pkg, r) && len(r) > len(best) {
@@ -52,7 +52,7 @@ func TestRoomsImportWhatTheTableAllows(t *testing.T) {
 	for _, line := range strings.Split(strings.TrimSpace(string(raw)), "\n") {
 		words := strings.Fields(line)
 		pkg := strings.TrimPrefix(words[0], module)
-		r := room(table, pkg)
+		r := areaOf(table, pkg)
 		if r == "" {
 			t.Errorf("%s has no row in imports.txt", pkg)
 			continue
@@ -60,7 +60,7 @@ func TestRoomsImportWhatTheTableAllows(t *testing.T) {
 		seen[r] = true
 		for _, imported := range words[1:] {
 			to, ours := strings.CutPrefix(imported, module)
-			if !ours || room(table, to) == r {
+			if !ours || areaOf(table, to) == r {
 				continue
 			}
 			if !slices.ContainsFunc(table[r], func(may string) bool { return inside(to, may) }) {

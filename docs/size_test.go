@@ -16,8 +16,8 @@ import (
 // TestFunctionsAndInterfacesStaySmall: in the rooms of the compiler a function has at most 80 lines, and an interface 8 methods.
 func TestFunctionsAndInterfacesStaySmall(t *testing.T) {
 	files, seen := token.NewFileSet(), 0
-	for _, room := range []string{"codegen", "passes", "internal/compile", "internal/calibrate", "internal/tune", "ir"} {
-		require.NoError(t, filepath.WalkDir("../"+room, func(path string, _ fs.DirEntry, err error) error {
+	for _, area := range []string{"codegen", "passes", "internal/compile", "internal/calibrate", "internal/tune", "ir"} {
+		require.NoError(t, filepath.WalkDir("../"+area, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
 			}

@@ -61,7 +61,7 @@ func readRetired(t *testing.T) (words []retired, clean map[string][]string) {
 }
 
 // use is a text in which no retired word may be.
-type use struct{ room, at, text string }
+type use struct{ area, at, text string }
 
 // TestTerms_RetiredWordsStayRetired refuses retired words in clean rooms and logs how many the others have.
 func TestTerms_RetiredWordsStayRetired(t *testing.T) {
@@ -70,9 +70,9 @@ func TestTerms_RetiredWordsStayRetired(t *testing.T) {
 	uses["identifiers"], uses["comments"] = codeUses(t)
 	for _, scope := range scopes {
 		require.Greater(t, len(uses[scope]), 10, scope)
-		for _, room := range clean[scope] {
-			require.True(t, slices.ContainsFunc(uses[scope], func(u use) bool { return inside(u.room, room) }),
-				"retired.txt calls %s clean of %s, but it has none", room, scope)
+		for _, area := range clean[scope] {
+			require.True(t, slices.ContainsFunc(uses[scope], func(u use) bool { return inside(u.area, area) }),
+				"retired.txt calls %s clean of %s, but it has none", area, scope)
 		}
 		left := map[string]int{}
 		for _, u := range uses[scope] {
@@ -81,10 +81,10 @@ func TestTerms_RetiredWordsStayRetired(t *testing.T) {
 				if found == "" || !slices.Contains(w.scopes, scope) {
 					continue
 				}
-				if slices.ContainsFunc(clean[scope], func(room string) bool { return inside(u.room, room) }) {
+				if slices.ContainsFunc(clean[scope], func(area string) bool { return inside(u.area, area) }) {
 					t.Errorf("%s: %q in %s is retired: write %s", u.at, found, scope, w.replacement)
 				} else {
-					left[strings.SplitN(u.room, "/", 2)[0]]++
+					left[strings.SplitN(u.area, "/", 2)[0]]++
 				}
 			}
 		}
@@ -98,14 +98,14 @@ func codeUses(t *testing.T) (identifiers, comments []use) {
 	for _, path := range tracked(t, "*.go") {
 		f, err := parser.ParseFile(files, filepath.Join("..", path), nil, parser.ParseComments)
 		require.NoError(t, err)
-		room := filepath.ToSlash(filepath.Dir(path))
+		area := filepath.ToSlash(filepath.Dir(path))
 		at := func(p token.Pos) string { return fmt.Sprintf("%s:%d", path, files.Position(p).Line) }
 		for _, id := range declared(f) {
-			identifiers = append(identifiers, use{room, at(id.Pos()), identifierWords(id.Name)})
+			identifiers = append(identifiers, use{area, at(id.Pos()), identifierWords(id.Name)})
 		}
 		for _, group := range f.Comments {
 			for _, c := range group.List {
-				comments = append(comments, use{room, at(c.Pos()), strings.ToLower(c.Text)})
+				comments = append(comments, use{area, at(c.Pos()), strings.ToLower(c.Text)})
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func trained(t *testing.T, m *Model, opt InitOptions) *Adapter {
 // outputs evaluates a graph with an adapter put in, in float64.
 func outputs(t *testing.T, m *Model, a *Adapter, in map[string]*ir.Array) map[string]*ir.Array {
 	t.Helper()
-	g, err := widened(m.graph)
+	g, err := promoted(m.graph)
 	require.NoError(t, err)
 	all := map[string]*ir.Array{}
 	for k, v := range in {

@@ -104,7 +104,7 @@ func (m *Model) RoundAgain(ctx context.Context, a *Adapter, inputs []map[string]
 			return err
 		}
 		if got != l.Base {
-			return fmt.Errorf("%s: on these inputs weights become %s, and the adapter was trained beside %s: give the inputs that they were rounded on then", m.File.Path, got, l.Base)
+			return fmt.Errorf("%s: on these inputs weights become %s, and the adapter was trained with %s: give the inputs that they were rounded on then", m.File.Path, got, l.Base)
 		}
 	}
 	return nil
@@ -125,7 +125,7 @@ func (s *Step) store(name string) (err error) {
 	s.base.name = name
 	for _, l := range s.Adapter.Layers {
 		if l.Base != "" && l.Base != name {
-			return fmt.Errorf("layer %s of the adapter was trained beside weights stored as %s: give that as Base, not %q", l.Module, l.Base, name)
+			return fmt.Errorf("layer %s of the adapter was trained with weights stored as %s: give that as Base, not %q", l.Module, l.Base, name)
 		}
 	}
 	return nil

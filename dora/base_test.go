@@ -21,7 +21,7 @@ import (
 // rounded is the model with the weights that a step of the given base computes with, in f32.
 func rounded(t *testing.T, m *Model, base string) *Model {
 	t.Helper()
-	g, err := widened(m.graph)
+	g, err := promoted(m.graph)
 	require.NoError(t, err)
 	by := map[*ir.Value]*ir.Value{}
 	for _, w := range m.Weights {
@@ -48,9 +48,9 @@ func rounded(t *testing.T, m *Model, base string) *Model {
 	return &out
 }
 
-// TestGradientsBesideRoundedWeights: what a step makes of a base in 8, 6 and 4 bits is the gradient of the same model with the
+// TestGradientsWithRoundedWeights: what a step makes of a base in 8, 6 and 4 bits is the gradient of the same model with the
 // rounded weights in f32, and the compiled program computes it. Policy has no Relu here, which rounding would switch on and off.
-func TestGradientsBesideRoundedWeights(t *testing.T) {
+func TestGradientsWithRoundedWeights(t *testing.T) {
 	fulltest.Long(t)
 	for _, c := range []struct{ name, base string }{{"policy", "fp8"}, {"policy", "fp6"}, {"policy", "nvfp4"}, {"dmonitoring", "nvfp4"}} {
 		if c.base == "fp6" && !fulltest.Runs(t.Name()) { // its numbers lie between those of the other two
@@ -162,13 +162,13 @@ func TestBytesOfAStepAtFullSize(t *testing.T) {
 	}
 }
 
-// TestMergeOfAnAdapterThatWasTrainedBesideRoundedWeights: the merged file computes what the step computed.
-func TestMergeOfAnAdapterThatWasTrainedBesideRoundedWeights(t *testing.T) {
+// TestMergeOfAnAdapterThatWasTrainedWithRoundedWeights: the merged file computes what the step computed.
+func TestMergeOfAnAdapterThatWasTrainedWithRoundedWeights(t *testing.T) {
 	m := small(t, "policy")
 	a := trained(t, m, InitOptions{Rank: 2})
 	require.Len(t, a.Layers, len(m.Weights))
 	in := calibrate.Generate(m.graph, 1)[0]
-	beside := outputs(t, rounded(t, m, "nvfp4"), a, in)
+	together := outputs(t, rounded(t, m, "nvfp4"), a, in)
 	path := filepath.Join(t.TempDir(), "merged.onnx")
 	merge := func() map[string]*ir.Array {
 		require.NoError(t, Merge(m, a, path))
@@ -178,7 +178,7 @@ func TestMergeOfAnAdapterThatWasTrainedBesideRoundedWeights(t *testing.T) {
 		require.NoError(t, err)
 		return outputs(t, merged, nil, in)
 	}
-	onFile := relative(t, beside, merge())
+	onFile := relative(t, together, merge())
 	for _, l := range a.Layers {
 		l.Base = "nvfp4"
 	}
@@ -187,12 +187,12 @@ func TestMergeOfAnAdapterThatWasTrainedBesideRoundedWeights(t *testing.T) {
 	again, err := Load(saved, m)
 	require.NoError(t, err)
 	a = again
-	onRounded := relative(t, beside, merge())
+	onRounded := relative(t, together, merge())
 	t.Log(onFile, onRounded)
 	assert.Less(t, onRounded, 2e-3) // the file stores f16
 	assert.Greater(t, onFile, 10*onRounded)
 	_, err = NewStep(context.Background(), m, a, StepOptions{Base: "fp8"})
-	assert.ErrorContains(t, err, "was trained beside weights stored as nvfp4: give that as Base")
+	assert.ErrorContains(t, err, "was trained with weights stored as nvfp4: give that as Base")
 }
 
 // TestAnAdapterMakesUpForTheRoundingOfItsBase: by distillation from the model with its own weights.

@@ -106,7 +106,7 @@ func Matches(names []string, spreads map[string]float64) []Match {
 // Inner names the values that the layers give: of each weight that takes an adapter, its product with what normalises it and
 // adds a bias, in the order of the graph, those with at most so many numbers.
 func (m *Model) Inner(most int) ([]string, error) {
-	g, err := widened(m.graph)
+	g, err := promoted(m.graph)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.File.Path, err)
 	}

@@ -40,12 +40,12 @@ func TestAnExchangedGradientIsTheStepsOwn(t *testing.T) {
 		opt := StepOptions{Precision: in, MicroBatches: micro, ClipNorm: 1, WeightDecay: 0.01}
 		m, whole := stepOf(t, opt)
 		opt.Exchange = true
-		_, apart := stepOf(t, opt)
+		_, separate := stepOf(t, opt)
 		for k := range 3 {
 			for b := range micro {
 				feed(t, m, whole.Session(), micro*k+b)
-				feed(t, m, apart.Session(), micro*k+b)
-				loss, err := apart.Accumulate(ctx)
+				feed(t, m, separate.Session(), micro*k+b)
+				loss, err := separate.Accumulate(ctx)
 				require.NoError(t, err)
 				if b < micro-1 {
 					_, err = whole.Accumulate(ctx)
@@ -55,24 +55,24 @@ func TestAnExchangedGradientIsTheStepsOwn(t *testing.T) {
 				want, err := whole.Step(ctx, 1e-3)
 				require.NoError(t, err)
 				assert.Equal(t, want.Loss, loss)
-				gradient, err := apart.Gradient()
+				gradient, err := separate.Gradient()
 				require.NoError(t, err)
-				got, err := apart.Apply(ctx, 1e-3, gradient)
+				got, err := separate.Apply(ctx, 1e-3, gradient)
 				require.NoError(t, err)
 				got.Loss = want.Loss
 				assert.Equal(t, want, got)
 				assert.True(t, got.Applied && got.Norm > 0)
 			}
 		}
-		a, b := snapshot(t, whole), snapshot(t, apart)
+		a, b := snapshot(t, whole), snapshot(t, separate)
 		for name, data := range a.Kept {
 			assert.Equal(t, data, b.Kept[name], "%s of %s, %d micro-batches", name, in, micro)
 		}
-		gradient, err := apart.Gradient()
+		gradient, err := separate.Gradient()
 		require.NoError(t, err)
 		assert.Equal(t, make([]float32, len(gradient)), gradient, "the sum is zero after an update")
 		gradient[0], gradient[1] = 3, 4
-		got, err := apart.Apply(ctx, 1e-3, gradient)
+		got, err := separate.Apply(ctx, 1e-3, gradient)
 		require.NoError(t, err)
 		assert.Equal(t, 5.0, got.Norm)
 	}

@@ -101,7 +101,7 @@ func TestWeightsFittedToInputs(t *testing.T) {
 // ‖(W − fitted)·x‖ / ‖(W − near)·x‖ by the name of W, where x is what the layer reads in fitted on the given inputs.
 func layerErrors(t *testing.T, m, near, fitted *Model, inputs []map[string]*ir.Array) map[string]float64 {
 	t.Helper()
-	exact, err := widened(m.graph)
+	exact, err := promoted(m.graph)
 	require.NoError(t, err)
 	g := fitted.graph.Clone()
 	g.Outputs = nil
@@ -140,9 +140,9 @@ func layerErrors(t *testing.T, m, near, fitted *Model, inputs []map[string]*ir.A
 	return errors
 }
 
-// TestAStepBesideFittedWeights: its program computes the gradients of the model with these weights and stores as many bytes as with
+// TestAStepWithFittedWeights: its program computes the gradients of the model with these weights and stores as many bytes as with
 // the nearest, slots take its adapter, and merging it wants the same inputs again.
-func TestAStepBesideFittedWeights(t *testing.T) {
+func TestAStepWithFittedWeights(t *testing.T) {
 	fulltest.Long(t)
 	ctx := context.Background()
 	m := small(t, "policy")
@@ -168,7 +168,7 @@ func TestAStepBesideFittedWeights(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "a.safetensors")
 	require.NoError(t, a.Save(path))
-	beside := outputs(t, rounded(t, m, base), a, inputs[0])
+	together := outputs(t, rounded(t, m, base), a, inputs[0])
 	r, err := Slots(ctx, m, SlotOptions{Count: 1, Base: base}, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	s := opened(t, r.Program)
@@ -188,7 +188,7 @@ func TestAStepBesideFittedWeights(t *testing.T) {
 	_, err = NewStep(ctx, fresh, again, StepOptions{Base: base})
 	require.ErrorContains(t, err, "round them again on the same inputs")
 	_, err = NewStep(ctx, fresh, again, StepOptions{Base: "nvfp4"})
-	require.ErrorContains(t, err, "was trained beside weights stored as "+base)
+	require.ErrorContains(t, err, "was trained with weights stored as "+base)
 	nearest, err := Slots(ctx, fresh, SlotOptions{Count: 1, Base: "nvfp4"}, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	require.ErrorContains(t, opened(t, nearest.Program).LoadAdapter(ctx, 0, path), "compile with --adapter-base nvfp4 and --calibrate")
@@ -200,7 +200,7 @@ func TestAStepBesideFittedWeights(t *testing.T) {
 	out, err := Open(file, onnx.ImportOptions{})
 	require.NoError(t, err)
 	require.Len(t, again.Layers, len(m.Weights))
-	assert.Less(t, relative(t, beside, outputs(t, out, nil, inputs[0])), 2e-3) // the file stores f16
+	assert.Less(t, relative(t, together, outputs(t, out, nil, inputs[0])), 2e-3) // the file stores f16
 	for _, bad := range []string{"", "int4"} {
 		_, err := m.RoundBase(ctx, bad, inputs)
 		assert.Error(t, err, bad)

@@ -84,7 +84,7 @@ func Open(m *onnx.Model, opt onnx.ImportOptions) (*Model, error) {
 		return nil, err
 	}
 	out := &Model{File: m, Base: base, Refused: map[string]string{}, graph: g, imports: opt, batch: max(opt.Batch, 1)}
-	wide, err := widened(g)
+	wide, err := promoted(g)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
@@ -138,8 +138,8 @@ func Open(m *onnx.Model, opt onnx.ImportOptions) (*Model, error) {
 	return out, nil
 }
 
-// widened is a graph in f32, without the casts that this leaves, before any pass that changes weights.
-func widened(g *ir.Graph) (*ir.Graph, error) {
+// promoted is a graph in f32, without the casts that this leaves, before any pass that changes weights.
+func promoted(g *ir.Graph) (*ir.Graph, error) {
 	g = g.Clone()
 	return g, passes.Run(&passes.Context{Precision: precision.FP16}, g, []string{"promote-f32", "simplify"}, nil)
 }

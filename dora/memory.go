@@ -18,25 +18,25 @@ func (s *Step) tooLarge(ctx context.Context, d hal.Device, cause error) error {
 	if has == 0 {
 		return err
 	}
-	room := has - (all - v.ArenaBytes)
-	if room <= 0 {
+	budget := has - (all - v.ArenaBytes)
+	if budget <= 0 {
 		return fmt.Errorf("%w, and the device has %d: that is too few for weights, inputs and what is trained alone", err, has)
 	}
 	least, failed := s.Compile.LeastMemory(ctx)
 	switch {
 	case failed != nil:
 		return err
-	case least <= room && room < v.ArenaBytes:
-		return fmt.Errorf("%w, and the device has %d: StepOptions.Memory = %d makes it fit if nothing else takes memory there, by computing values again", err, has, room)
-	case least <= room:
+	case least <= budget && budget < v.ArenaBytes:
+		return fmt.Errorf("%w, and the device has %d: StepOptions.Memory = %d makes it fit if nothing else takes memory there, by computing values again", err, has, budget)
+	case least <= budget:
 		return fmt.Errorf("%w, and the device has %d: others take memory there; a StepOptions.Memory down to %d takes less", err, has, least)
 	}
-	return fmt.Errorf("%w, and the device has %d: with all that may be computed again, values between launches take %d, but there is room for %d%s", err, has, least, room, smallerBatch(s.model.batch, room, least))
+	return fmt.Errorf("%w, and the device has %d: with all that may be computed again, values between launches take %d, but there is room for %d%s", err, has, least, budget, smallerBatch(s.model.batch, budget, least))
 }
 
 // smallerBatch is what to do where a batch needs more memory for its values than there is.
-func smallerBatch(batch, room, least int) string {
-	if n := int(float64(batch) * float64(room) / float64(least)); n > 0 && n < batch {
+func smallerBatch(batch, budget, least int) string {
+	if n := int(float64(batch) * float64(budget) / float64(least)); n > 0 && n < batch {
 		return fmt.Sprintf(", or take a batch of about %d instead of %d", n, batch)
 	}
 	return ", or a narrower precision"

@@ -70,7 +70,7 @@ func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options
 		name  string
 		build func(g *ir.Graph) error
 	}{{EntryRun, s.run}, {runtime.AdapterEntry, s.prepare}} {
-		g, err := widened(m.graph)
+		g, err := promoted(m.graph)
 		if err != nil {
 			return nil, err
 		}
@@ -108,18 +108,18 @@ func Slots(ctx context.Context, m *Model, slots SlotOptions, opt compile.Options
 	p.Inputs, p.Outputs = slices.DeleteFunc(p.Inputs, ours), slices.DeleteFunc(p.Outputs, ours)
 	p.States = slices.DeleteFunc(p.States, func(st runtime.State) bool { return ours(runtime.Port{Name: st.Input}) })
 	p.Adapters = s.describe()
-	if r.Source, err = m.beside(base); err != nil {
+	if r.Source, err = m.graphWith(base); err != nil {
 		return nil, err
 	}
 	return r, p.Validate()
 }
 
 // graphWith is the model's graph, or one that computes with its weights rounded.
-func (m *Model) beside(base passes.Base) (*ir.Graph, error) {
+func (m *Model) graphWith(base passes.Base) (*ir.Graph, error) {
 	if base.Format == nil {
 		return m.graph, nil
 	}
-	g, err := widened(m.graph)
+	g, err := promoted(m.graph)
 	if err == nil {
 		err = passes.Run(passContext(precision.FP16, nil, base), g, []string{"quantise-base"}, nil)
 	}
@@ -151,7 +151,7 @@ func (s *slotted) passes() []passes.Adapter {
 
 // describe says where an adapter's tensors lie.
 func (s *slotted) describe() *runtime.Adapters {
-	out := &runtime.Adapters{Base: s.Model.Base, Beside: s.SlotOptions.Base, Slots: s.Count, Size: s.trained.size}
+	out := &runtime.Adapters{Base: s.Model.Base, Storage: s.SlotOptions.Base, Slots: s.Count, Size: s.trained.size}
 	at := func(name string) int {
 		if i := s.trained.at(name); i >= 0 {
 			return s.trained.parts[i].at

@@ -201,7 +201,7 @@ func TestSlotsComputeWhatMergedModelsDo(t *testing.T) {
 // against the model with the rounded weights: one that was trained with them, one with the file's, and another
 // that is loaded over the first at run time. The program's constants are narrow, and the CPU device's checks are
 // on.
-func TestSlotsBesideANarrowBase(t *testing.T) {
+func TestSlotsWithANarrowBase(t *testing.T) {
 	fulltest.Long(t)
 	ctx := context.Background()
 	for _, c := range []struct {
@@ -233,10 +233,10 @@ func TestSlotsBesideANarrowBase(t *testing.T) {
 			}
 			return out
 		}
-		load := func(slot int, beside string, o InitOptions) *Adapter {
+		load := func(slot int, trainedWith string, o InitOptions) *Adapter {
 			a := trained(t, m, o)
 			for _, l := range a.Layers {
-				l.Part.Base = beside
+				l.Part.Base = trainedWith
 			}
 			path := filepath.Join(t.TempDir(), "a.safetensors")
 			require.NoError(t, a.Save(path))
@@ -255,8 +255,8 @@ func TestSlotsBesideANarrowBase(t *testing.T) {
 		}
 		require.Greater(t, least, SlotRank, "a rank above 16")
 		second := load(1, "", InitOptions{Kind: LoRA, Rank: 5, Alpha: 20})
-		run(0, first, "trained beside the base")
-		run(1, second, "trained beside the file's weights")
+		run(0, first, "trained with the base")
+		run(1, second, "trained with the file's weights")
 		third := load(0, c.base, InitOptions{Rank: 17, Alpha: 2})
 		run(0, third, "another one loaded over it")
 		run(1, second, "the other slot as before")
@@ -294,7 +294,7 @@ func TestSlot_RefusesBadAdapters(t *testing.T) {
 	rounded := trained(t, m, InitOptions{Rank: 2})
 	rounded.Layers[1].Base = "fp8"
 	require.NoError(t, rounded.Save(path))
-	require.ErrorContains(t, s.LoadAdapter(ctx, 0, path), "it was trained beside weights rounded to fp8")
+	require.ErrorContains(t, s.LoadAdapter(ctx, 0, path), "it was trained with weights rounded to fp8")
 	require.ErrorContains(t, s.LoadAdapter(ctx, 2, path), "adapter slot 2: there are 2, counted from 0")
 	require.ErrorContains(t, s.UseAdapter(-1), "adapter slot -1")
 	require.ErrorContains(t, s.LoadAdapter(ctx, 0, filepath.Join(dir, "none")), "none")
@@ -317,7 +317,7 @@ func TestSlot_RefusesBadAdapters(t *testing.T) {
 	r8, err := Slots(ctx, m, SlotOptions{Count: 1, Base: "nvfp4"}, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
 	require.NoError(t, err)
 	require.NoError(t, rounded.Save(path))
-	require.ErrorContains(t, opened(t, r8.Program).LoadAdapter(ctx, 0, path), "it was trained beside weights rounded to fp8, and the program has them in nvfp4: compile with --adapter-base fp8")
+	require.ErrorContains(t, opened(t, r8.Program).LoadAdapter(ctx, 0, path), "it was trained with weights rounded to fp8, and the program has them in nvfp4: compile with --adapter-base fp8")
 	_, err = Slots(ctx, m, SlotOptions{Count: 0}, compile.Options{Precision: "fp16", Targets: []string{"sm_121"}})
 	require.ErrorContains(t, err, "0 adapter slots")
 	_, err = Slots(ctx, m, SlotOptions{Count: 1}, compile.Options{Precision: "fp8", Targets: []string{"sm_121"}})

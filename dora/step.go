@@ -198,7 +198,7 @@ func (s *Step) entry(m *Model, name string, opt *StepOptions) (compile.Entry, er
 	case EntryApply:
 		return e, s.update(m, &e, opt)
 	}
-	g, err := widened(m.graph)
+	g, err := promoted(m.graph)
 	if err != nil {
 		return e, err
 	}
@@ -273,7 +273,7 @@ const (
 
 // prepare adds the part that computes gains and inverse norms from a vector of trained numbers.
 func (s *Step) prepare(m *Model, e *compile.Entry, from string, opt *StepOptions) error {
-	g, err := widened(m.graph)
+	g, err := promoted(m.graph)
 	if err != nil {
 		return err
 	}

@@ -23,11 +23,11 @@ const (
 
 // Adapters says that a program's adapter is left open: a session loads files into slots and chooses one for each run.
 type Adapters struct {
-	Base   string         `json:"base"`             // fingerprint of the model: SHA-256 of its file
-	Beside string         `json:"beside,omitempty"` // how its weights are stored, rounded; "": as in the file, or in the precision
-	Slots  int            `json:"slots"`
-	Size   int            `json:"size"` // numbers of a slot
-	Layers []AdapterLayer `json:"layers"`
+	Base    string         `json:"base"`             // fingerprint of the model: SHA-256 of its file
+	Storage string         `json:"beside,omitempty"` // how its weights are stored, rounded; "": as in the file, or in the precision
+	Slots   int            `json:"slots"`
+	Size    int            `json:"size"` // numbers of a slot
+	Layers  []AdapterLayer `json:"layers"`
 }
 
 // AdapterLayer is a layer that takes an adapter, and where its tensors lie in a slot: A [Rank, Row], B [Out, Rank/Group] with the
@@ -93,7 +93,7 @@ func (s *Session) LoadAdapter(ctx context.Context, slot int, path string) error 
 				part = e.Part
 			}
 		}
-		if err := l.place(x, part, a.Beside); err != nil {
+		if err := l.place(x, part, a.Storage); err != nil {
 			return fmt.Errorf("%s: layer %q: %w", path, l.Module, err)
 		}
 	}
@@ -108,7 +108,7 @@ func (s *Session) UnloadAdapter(ctx context.Context, slot int) error {
 	}
 	x := make([]float32, a.Size)
 	for i := range a.Layers {
-		if err := a.Layers[i].place(x, nil, a.Beside); err != nil {
+		if err := a.Layers[i].place(x, nil, a.Storage); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (s *Session) setAdapter(ctx context.Context, slot int, x []float32) error {
 	}
 	err = s.RunEntry(ctx, AdapterEntry)
 	if errors.Is(err, hal.ErrBusy) { // it reads the slot as long as it goes on
-		s.behind = back
+		s.atEnd = back
 	} else {
 		back()
 	}
@@ -172,7 +172,7 @@ func (s *Session) setAdapter(ctx context.Context, slot int, x []float32) error {
 // place puts the layer's part of an adapter, nil if it has none, into a slot of zeros. base is how the program
 // rounds weights: an adapter trained with rounded weights corrects their errors, so it needs the same ones. One
 // trained with the file's own weights fits any.
-func (l *AdapterLayer) place(x []float32, p *adapterfile.Part, beside string) error {
+func (l *AdapterLayer) place(x []float32, p *adapterfile.Part, base string) error {
 	m := x[l.M : l.M+l.Out]
 	for o := range m {
 		m[o] = float32(math.Inf(1))
@@ -184,25 +184,25 @@ func (l *AdapterLayer) place(x []float32, p *adapterfile.Part, beside string) er
 		return fmt.Errorf("rank %d, and the program's slots take up to %d: compile the adapter into the model with --adapter", p.Rank, l.Rank)
 	}
 	copy(m, p.M)
-	if p.Base != "" && p.Base != beside {
+	if p.Base != "" && p.Base != base {
 		have := "has the file's"
-		if beside != "" {
-			have = "has them in " + beside
+		if base != "" {
+			have = "has them in " + base
 		}
 		storage, _, fitted := strings.Cut(p.Base, ":")
 		if fitted {
 			storage += " and --calibrate with the inputs of then"
 		}
-		return fmt.Errorf("it was trained beside weights rounded to %s, and the program %s: compile with --adapter-base %s, or the adapter into the model with --adapter", p.Base, have, storage)
+		return fmt.Errorf("it was trained with weights rounded to %s, and the program %s: compile with --adapter-base %s, or the adapter into the model with --adapter", p.Base, have, storage)
 	}
 	// Ranks of a group that the adapter lacks stay zero.
-	have, room, s := p.Rank/l.Group, l.Rank/l.Group, p.Scale()
+	have, rank, s := p.Rank/l.Group, l.Rank/l.Group, p.Scale()
 	for g := range l.Group {
-		copy(x[l.A+g*room*l.Row:], p.A[g*have*l.Row:(g+1)*have*l.Row])
+		copy(x[l.A+g*rank*l.Row:], p.A[g*have*l.Row:(g+1)*have*l.Row])
 	}
 	for o := range l.Out {
 		for k := range have {
-			x[l.B+o*room+k] = float32(s * float64(p.B[o*have+k]))
+			x[l.B+o*rank+k] = float32(s * float64(p.B[o*have+k]))
 		}
 	}
 	return nil

@@ -105,7 +105,7 @@ func (s *Session) place(output bool, name string, q Port) Binding {
 	if output {
 		what = "output"
 	} else {
-		at.takeBack() // of the host's bytes, it cannot fail
+		at.unbind() // of the host's bytes, it cannot fail
 		at.given = true
 	}
 	return Binding{at.memory, at.offset, s, fmt.Sprintf("%s %q of %s", what, name, s.model.Program.Model), q, at.size}
@@ -199,7 +199,7 @@ func (s *Session) matches(what string, q Port, b Binding, fed bool) error {
 		}
 		return fmt.Errorf("%s, %v, %s %v, %v: %s", what, q, verb, b, b.port, want)
 	}
-	return b.of.lend(s, fmt.Sprintf("%s of %s", what, s.model.Program.Model))
+	return b.of.markBound(s, fmt.Sprintf("%s of %s", what, s.model.Program.Model))
 }
 
 // isRow reports whether a shape is that of a row of another: [1,512] is one of [1,25,512].
@@ -214,8 +214,8 @@ func isRow(row, of []int) bool {
 	return len(of) > 0 && slices.Equal(row, of[1:]) || slices.Equal(row, of)
 }
 
-// lend notes that a session is bound to this one's memory.
-func (s *Session) lend(to *Session, what string) error {
+// markBound notes that a session is bound to this one's memory.
+func (s *Session) markBound(to *Session, what string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -232,7 +232,7 @@ func (s *Session) lend(to *Session, what string) error {
 
 // abandoned are the sessions whose run goes on although its context has ended, among those that this one is bound
 // to and those bound to it.
-func (s *Session) beside() (out []*Session) {
+func (s *Session) abandoned() (out []*Session) {
 	for _, from := range s.bound {
 		if from.left.Load() {
 			out = append(out, from)
@@ -333,7 +333,7 @@ func (s *Session) feeds(e *Entry, places []*port) (ops []hal.Op, err error) {
 }
 
 // delayed makes a launch of a list follow that many copies.
-func behind(op hal.Op, copies int) hal.Op {
+func delayed(op hal.Op, copies int) hal.Op {
 	if copies == 0 {
 		return op
 	}

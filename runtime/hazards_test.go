@@ -39,7 +39,7 @@ func TestHazards(t *testing.T) {
 	require.Equal(t, [][]int{{}, {0}, {}, {1}, {2, 3}}, got)
 }
 
-func TestHalvesOfABufferAreApart(t *testing.T) {
+func TestHalvesOfABufferDoNotConflict(t *testing.T) {
 	v := &runtime.Variant{Buffers: []runtime.Buffer{{Kind: runtime.OutputBuffer, Bytes: 64}}}
 	launches := []runtime.Launch{
 		{Writes: []runtime.Access{{Buffer: 0, Offset: 0, Bytes: 32}}},

@@ -90,7 +90,7 @@ func (s *Session) turn(ctx context.Context, e *captured) error {
 const mostTurns = 64
 
 // Prepare makes the graphs of all turns that states with a delay take while one entry runs again and again, and has the device try whether
-// it reads the host's memory where a Loop lends it frames. Without it each run that comes to a new turn does it first, in some milliseconds.
+// it reads the host's memory where a Loop binds frames. Without it each run that comes to a new turn does it first, in some milliseconds.
 // Nothing runs and no state changes.
 func (s *Session) Prepare(ctx context.Context, entry string) error {
 	e, err := s.entry(entry)

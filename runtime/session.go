@@ -16,21 +16,21 @@ import (
 // Session is one user's working set of a Model: arena, inputs, outputs, states, variables and a captured graph for each
 // entry. It is for one goroutine at a time.
 type Session struct {
-	model   *Model
-	ports   map[portKey]*port
-	kept    map[string]*port // states and variables that the user can reach
-	owned   []hal.Memory
-	entries map[string]*captured // nil once closed
-	alone   bool                 // the session owns the model and closes it
-	bound   []*Session           // whose memory it is bound to
-	all     []*port              // by buffer
-	rings   []*ring              // states with a delay
-	lends   []*port              // inputs that memory of the host's was lent to
+	model      *Model
+	ports      map[portKey]*port
+	kept       map[string]*port // states and variables that the user can reach
+	owned      []hal.Memory
+	entries    map[string]*captured // nil once closed
+	alone      bool                 // the session owns the model and closes it
+	bound      []*Session           // whose memory it is bound to
+	all        []*port              // by buffer
+	rings      []*ring              // states with a delay
+	hostInputs []*port              // inputs that are bound to the host's memory
 
 	running atomic.Bool // a goroutine is in a run
 
-	left   atomic.Bool // a run goes on though its context has ended
-	behind func()      // is called at its end; nil: nothing
+	left  atomic.Bool // a run goes on though its context has ended
+	atEnd func()      // is called at its end; nil: nothing
 
 	mu     sync.Mutex
 	closed bool
@@ -63,7 +63,7 @@ type port struct {
 	staged bool
 	pinned hal.Memory // page-locked memory that copies go through; nil: host itself, or the device has none
 	bound  *Binding   // the memory is somebody else's, who fills or reads it on the device
-	own    hal.Memory // while memory of the host's is lent in its place
+	own    hal.Memory // while memory of the host's is bound in its place
 	given  bool       // other sessions may be bound to the memory
 	ring   *ring      // of a state with a delay: its memory changes from run to run
 	fed    *feed      // copied from somebody else's memory at the start of a run
@@ -152,7 +152,7 @@ func (s *Session) capture(ctx context.Context, e *Entry, places []*port) (*captu
 	}
 	for i := range e.Launches {
 		l := &e.Launches[i]
-		ops = append(ops, behind(s.op(l, places), c.copies))
+		ops = append(ops, delayed(s.op(l, places), c.copies))
 		for _, a := range l.Reads {
 			if p := places[a.Buffer]; p.in {
 				add(&c.sent, p)
@@ -169,7 +169,7 @@ func (s *Session) capture(ctx context.Context, e *Entry, places []*port) (*captu
 		return c, err
 	}
 	c.graph = &turn{g, map[*port]hal.Memory{}}
-	for _, p := range s.lends {
+	for _, p := range s.hostInputs {
 		c.graph.at[p] = p.memory
 	}
 	return c, nil
@@ -375,13 +375,13 @@ func (s *Session) ranges(list []Access, places []*port) []hal.Range {
 }
 
 // Input returns the bytes of an input, to be filled before Run: the device's own memory where it is unified, else a copy
-// that Run sends. It ends a loan (Lend). Nil if there is no such input, or if another session fills it.
+// that Run sends. It unbinds host memory. Nil if there is no such input, or if another session fills it.
 func (s *Session) Input(name string) []byte {
 	if p := s.ports[portKey{false, name}]; p != nil {
 		if p.fed != nil || p.bound != nil && p.bound.of != nil {
 			return nil
 		}
-		p.takeBack() // of the host's bytes, it cannot fail
+		p.unbind() // of the host's bytes, it cannot fail
 	}
 	return s.host(portKey{false, name})
 }
@@ -519,7 +519,7 @@ func (s *Session) Wait(ctx context.Context) error {
 
 // wait waits for the end of runs whose context has ended: the session's own, and those of sessions that have memory in common with it.
 func (s *Session) wait(ctx context.Context) error {
-	for _, with := range s.beside() {
+	for _, with := range s.abandoned() {
 		if err := with.ended(ctx); err != nil {
 			return err
 		}
@@ -542,9 +542,9 @@ func (s *Session) ended(ctx context.Context) error {
 // leaves notes whether a run goes on, and returns the run's error.
 func (s *Session) leaves(err error) error {
 	busy := errors.Is(err, hal.ErrBusy)
-	if s.left.Store(busy); !busy && s.behind != nil {
-		s.behind()
-		s.behind = nil
+	if s.left.Store(busy); !busy && s.atEnd != nil {
+		s.atEnd()
+		s.atEnd = nil
 	}
 	return err
 }
@@ -620,8 +620,8 @@ func (s *Session) Close() error {
 			err = errors.Join(err, e.graph.Close())
 		}
 	}
-	for _, p := range s.lends {
-		err = errors.Join(err, p.takeBack())
+	for _, p := range s.hostInputs {
+		err = errors.Join(err, p.unbind())
 	}
 	for _, m := range slices.Backward(s.owned) {
 		err = errors.Join(err, m.Free())

@@ -351,12 +351,12 @@ func TestSession_KeepsBuffersDuringRun(t *testing.T) {
 	require.ErrorContains(t, err, "acc.onnx: ")
 	require.ErrorContains(t, err, "; close it later")
 	require.Equal(t, open, f.open, "nothing was freed")
-	_, err = s.Lend("x", make([]byte, 16))
+	_, err = s.BindHostMemory("x", make([]byte, 16))
 	require.ErrorIs(t, err, hal.ErrBusy)
 	d.running, d.end = false, errFault
-	_, err = s.Lend("x", make([]byte, 16))
+	_, err = s.BindHostMemory("x", make([]byte, 16))
 	require.ErrorIs(t, err, errFault, "what the run has met is not swallowed")
-	_, err = s.Lend("x", make([]byte, 16))
+	_, err = s.BindHostMemory("x", make([]byte, 16))
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	require.Zero(t, f.open)
@@ -513,7 +513,7 @@ func TestEveryFailureGivesEverythingBack(t *testing.T) {
 	require.Greater(t, failures, 8)
 }
 
-func TestFiveHundredCyclesLeaveNothingBehind(t *testing.T) {
+func TestFiveHundredCyclesLeakNothing(t *testing.T) {
 	d, err := emu.Open(emu.Options{})
 	require.NoError(t, err)
 	f := &faulty{Device: d}

@@ -104,8 +104,8 @@ func requireNoGrowth(t *testing.T, before, after usage) {
 	require.LessOrEqual(t, after.fds, before.fds, "file descriptors")
 }
 
-// TestLivesLeaveNothingBehind reads, loads, runs and closes a model over and over.
-func TestLivesLeaveNothingBehind(t *testing.T) {
+// TestLivesLeakNothing reads, loads, runs and closes a model over and over.
+func TestLivesLeakNothing(t *testing.T) {
 	ctx, dir := context.Background(), packaged(t)
 	life := func() []byte {
 		p, err := runtime.Read(os.DirFS(dir))
@@ -150,8 +150,8 @@ func open(t *testing.T, dir string) (*runtime.Model, hal.Device) {
 	return m, d
 }
 
-// TestRunsLeaveNothingBehind runs one session over and over: the same bits each time, and nothing grows.
-func TestRunsLeaveNothingBehind(t *testing.T) {
+// TestRunsLeakNothing runs one session over and over: the same bits each time, and nothing grows.
+func TestRunsLeakNothing(t *testing.T) {
 	ctx := context.Background()
 	m, _ := open(t, packaged(t))
 	s, err := m.NewSession(ctx, runtime.SessionOptions{})

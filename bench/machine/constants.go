@@ -86,7 +86,7 @@ func launches(r *rig) error {
 		}
 		r.found(way.empty, less(f, r.on.StartUS))
 	}
-	return r.apart(func() error {
+	return r.scoped(func() error {
 		g, err := r.graph(r.op("empty", r.sizes.fill, 32, 1))
 		if err != nil {
 			return err
@@ -207,7 +207,7 @@ func barriers(r *rig) error {
 		return err
 	}
 	r.found("barrier_clocks", scaled(f, r.clocks()/unrolled))
-	return r.apart(func() error {
+	return r.scoped(func() error {
 		counters, err := r.alloc(4*r.sizes.fill, hal.DeviceMemory)
 		if err != nil {
 			return err
@@ -251,7 +251,7 @@ func latencies(r *rig) error {
 		name  string
 		bytes int
 	}{{"cache_latency_us", r.sizes.cached}, {"memory_latency_us", r.sizes.memory}} {
-		err := r.apart(func() error {
+		err := r.scoped(func() error {
 			m, err := r.alloc(c.bytes, hal.DeviceMemory)
 			if err != nil {
 				return err

@@ -39,8 +39,8 @@ func policies(m *ptx.Module) {
 		b.NoUnroll()
 		b.I("mad.wide.u32", at, begin, ptx.Imm(1), from)
 		for i := range policyVectors {
-			apart := 16 * streamThreads * i
-			b.I(op, append([]ptx.Operand{ptx.At(to, apart), ptx.At(at, apart)}, last...)...)
+			offset := 16 * streamThreads * i
+			b.I(op, append([]ptx.Operand{ptx.At(to, offset), ptx.At(at, offset)}, last...)...)
 		}
 		b.I("cp.async.wait_all")
 		b.I("add.u32", begin, begin, ptx.Imm(policyUnit))
@@ -55,7 +55,7 @@ func policies(m *ptx.Module) {
 // evictions finds whether what is read as evict-first leaves L2 before all else: what L2 held before stays there,
 // although more than it holds is read. Bytes read without the policy put it out.
 func evictions(r *rig) error {
-	return r.apart(func() error {
+	return r.scoped(func() error {
 		resident, err := r.alloc(streamUnit*r.sizes.fill, hal.DeviceMemory)
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func evictions(r *rig) error {
 		var took [3]cost.Figure
 		for i, between := range [][]hal.Op{pass("copy_in"), pass("copy_in_evict_first"), nil} {
 			before := append(append([]hal.Op{}, flush...), r.read(resident))
-			if took[i], err = r.after(chain(append(before, between...)...), r.sample(resident)); err != nil {
+			if took[i], err = r.after(inOrder(append(before, between...)...), r.sample(resident)); err != nil {
 				return err
 			}
 		}

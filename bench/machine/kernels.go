@@ -89,16 +89,16 @@ func (b *builder) floats(n int) []ptx.Reg {
 
 // multiplyAdds emits rounds of f32 multiply-adds in chains that do not wait for each other, and returns the sum of
 // the chains.
-func (b *builder) multiplyAdds(chains int) ptx.Reg {
-	x := b.floats(chains + 2)
+func (b *builder) multiplyAdds(independent int) ptx.Reg {
+	x := b.floats(independent + 2)
 	b.loop(func(ptx.Reg) {
 		for range unrolled {
-			for c := range chains {
-				b.I("fma.rn.f32", x[c], x[c], x[chains], x[chains+1])
+			for c := range independent {
+				b.I("fma.rn.f32", x[c], x[c], x[independent], x[independent+1])
 			}
 		}
 	})
-	for c := 1; c < chains; c++ {
+	for c := 1; c < independent; c++ {
 		b.I("add.rn.f32", x[0], x[0], x[c])
 	}
 	return x[0]
@@ -133,9 +133,9 @@ func kernels(t *target.Target) *ptx.Module {
 	b.done(b.block)
 
 	// f32 multiply-adds that wait for each other, or that do not.
-	for _, chains := range []int{1, accumulators} {
-		b = newKernel(m, fmt.Sprintf("fma%d", chains), 1024)
-		b.I("st.global.f32", ptx.At(b.own(), 0), b.multiplyAdds(chains))
+	for _, independent := range []int{1, accumulators} {
+		b = newKernel(m, fmt.Sprintf("fma%d", independent), 1024)
+		b.I("st.global.f32", ptx.At(b.own(), 0), b.multiplyAdds(independent))
 		b.I("ret")
 	}
 
@@ -264,7 +264,7 @@ func streams(m *ptx.Module) {
 		b := newKernel(m, s.name, streamThreads)
 		from, part := b.address("from"), b.number("part") // bytes of a block's part, a multiple of streamUnit
 		blocks, begin, end, at, who := b.Reg(ptx.B32), b.Reg(ptx.B32), b.Reg(ptx.B32), b.Reg(ptx.B64), b.Reg(ptx.B32)
-		apart, to := b.Reg(ptx.B32), at // from what a block reads to what it writes
+		offset, to := b.Reg(ptx.B32), at // from what a block reads to what it writes
 		sum, words := b.Reg(ptx.B32), make([][]ptx.Reg, streamVectors)
 		b.I("mov.u32", blocks, ptx.Special("%nctaid.x"))
 		b.I("mov.b32", sum, ptx.Imm(0))
@@ -284,16 +284,16 @@ func streams(m *ptx.Module) {
 			b.I("mad.lo.u32", begin, b.tid, ptx.Imm(16), begin)
 			if s.reads && s.writes {
 				to = b.Reg(ptx.B64)
-				b.I("add.u32", apart, b.block, blocks)
-				b.I("sub.u32", apart, apart, who)
-				b.I("mul.lo.s32", apart, apart, part)
+				b.I("add.u32", offset, b.block, blocks)
+				b.I("sub.u32", offset, offset, who)
+				b.I("mul.lo.s32", offset, offset, part)
 			}
 			more, inner := b.Reg(ptx.Pred), b.NewLabel("part")
 			b.Place(inner)
 			b.NoUnroll()
 			b.I("mad.wide.u32", at, begin, ptx.Imm(1), from)
 			if to != at {
-				b.I("mad.wide.u32", to, apart, ptx.Imm(1), at)
+				b.I("mad.wide.u32", to, offset, ptx.Imm(1), at)
 			}
 			for i := range words {
 				if s.reads {

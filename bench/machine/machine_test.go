@@ -391,9 +391,9 @@ func TestKernels_OfMechanismsDoTheirWork(t *testing.T) {
 	require.NoError(t, loaded.Write(numbers, 0))
 	at := func(byte_ int) uint32 { return binary.LittleEndian.Uint32(numbers[byte_:]) }
 
-	run(r.op("prefetch", 2, 32, 1, ahead{memory}, streamUnit))
+	run(r.op("prefetch", 2, 32, 1, prefetchOnly{memory}, streamUnit))
 	require.EqualValues(t, 2*streamUnit/32, prefetched())
-	got := run(r.op("load_and_prefetch", 2, streamThreads, 1, constants{loaded}, ahead{memory}, streamUnit/2))
+	got := run(r.op("load_and_prefetch", 2, streamThreads, 1, constants{loaded}, prefetchOnly{memory}, streamUnit/2))
 	require.EqualValues(t, streamUnit/32, prefetched())
 	for block := range 2 {
 		var sum uint32

@@ -145,7 +145,7 @@ func (r *rig) alloc(bytes int, kind hal.MemoryKind) (hal.Memory, error) {
 }
 
 // scoped runs something and frees what it allocated.
-func (r *rig) apart(f func() error) (err error) {
+func (r *rig) scoped(f func() error) (err error) {
 	before := r.held
 	r.held = nil
 	defer func() {
@@ -157,7 +157,7 @@ func (r *rig) apart(f func() error) (err error) {
 
 // warm keeps the whole device busy.
 func (r *rig) warm() error {
-	return r.apart(func() error {
+	return r.scoped(func() error {
 		g, err := r.graph(r.op("fma8", r.sizes.fill, 512, r.sizes.rounds))
 		for begin := time.Now(); err == nil && time.Since(begin) < r.sizes.warm; {
 			_, err = r.waited(g)
@@ -166,10 +166,10 @@ func (r *rig) warm() error {
 	})
 }
 
-// constants marks memory that a launch only reads, prefetched memory that it only prefetches: parameters of op.
+// constants marks memory that a launch only reads, prefetchOnly memory that it only prefetches: parameters of op.
 type (
-	constants struct{ hal.Memory }
-	ahead     struct{ hal.Memory }
+	constants    struct{ hal.Memory }
+	prefetchOnly struct{ hal.Memory }
 )
 
 // op is a launch of a kernel: its rounds, and further parameters, addresses of memory or numbers.
@@ -181,7 +181,7 @@ func (r *rig) op(kernel string, blocks, threads, rounds int, more ...any) hal.Op
 		case constants:
 			o.Params, o.Sizes = append(o.Params, p.Addr()), append(o.Sizes, 8)
 			o.Reads = append(o.Reads, hal.Range{Memory: p.Memory, Bytes: p.Size(), Constant: true})
-		case ahead:
+		case prefetchOnly:
 			o.Params, o.Sizes = append(o.Params, p.Addr()), append(o.Sizes, 8)
 			o.Prefetch = append(o.Prefetch, hal.Range{Memory: p.Memory, Bytes: p.Size(), Constant: true})
 		case hal.Memory:
@@ -207,7 +207,7 @@ func row(op hal.Op, n int, dependent bool) []hal.Op {
 }
 
 // inOrder makes each launch begin when the previous one has ended.
-func chain(ops ...hal.Op) []hal.Op {
+func inOrder(ops ...hal.Op) []hal.Op {
 	for i := range ops {
 		if ops[i].After = nil; i > 0 {
 			ops[i].After = []int{i - 1}
@@ -282,12 +282,12 @@ func figure(all []float64) cost.Figure {
 	}
 	all = slices.Clone(all)
 	middle := quantile(0.5)
-	apart := make([]float64, len(all))
+	separate := make([]float64, len(all))
 	for i, x := range all {
-		apart[i] = math.Abs(x - middle)
+		separate[i] = math.Abs(x - middle)
 	}
-	slices.Sort(apart)
-	if far := outlier * apart[len(apart)/2]; far > 0 {
+	slices.Sort(separate)
+	if far := outlier * separate[len(separate)/2]; far > 0 {
 		all = slices.DeleteFunc(all, func(x float64) bool { return math.Abs(x-middle) > far })
 	}
 	return cost.Figure{Low: quantile(0.1), Middle: middle, High: quantile(0.9)}
@@ -311,7 +311,7 @@ const shortest = 1000
 // difference is how much longer some launches take than others, run in turns after launches that are not timed;
 // nil: none.
 func (r *rig) difference(samples int, before, less, more []hal.Op) (f cost.Figure, err error) {
-	err = r.apart(func() error {
+	err = r.scoped(func() error {
 		var graphs [3]hal.Graph
 		for i, ops := range [][]hal.Op{before, less, more} {
 			if len(ops) == 0 {
@@ -346,7 +346,7 @@ func (r *rig) difference(samples int, before, less, more []hal.Op) (f cost.Figur
 
 // after is the time of launches after others that are not timed.
 func (r *rig) after(before []hal.Op, ops ...hal.Op) (cost.Figure, error) {
-	return r.difference(r.opt.Samples, before, nil, chain(ops...))
+	return r.difference(r.opt.Samples, before, nil, inOrder(ops...))
 }
 
 // found keeps a figure, or says why it is none.

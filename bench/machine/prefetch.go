@@ -61,7 +61,7 @@ func prefetches(r *rig) error {
 		}
 		return nil
 	}
-	return r.apart(func() error {
+	return r.scoped(func() error {
 		p := &prefetching{rig: r}
 		if err := p.prepare(); err != nil {
 			return err
@@ -95,8 +95,8 @@ func (p *prefetching) prepare() (err error) {
 }
 
 // flushed puts launches after those that flush L2.
-func (p *prefetching) behind(ops ...hal.Op) []hal.Op {
-	return chain(append(append([]hal.Op{}, p.flush...), ops...)...)
+func (p *prefetching) flushed(ops ...hal.Op) []hal.Op {
+	return inOrder(append(append([]hal.Op{}, p.flush...), ops...)...)
 }
 
 // wait is a launch that computes about as long as DRAM needs for some times the memory.
@@ -119,7 +119,7 @@ func (p *prefetching) rate() error {
 	if err != nil {
 		return err
 	}
-	warm, err := p.after(p.behind(p.read(p.memory)), p.read(p.memory))
+	warm, err := p.after(p.flushed(p.read(p.memory)), p.read(p.memory))
 	if err != nil {
 		return err
 	}
@@ -127,14 +127,14 @@ func (p *prefetching) rate() error {
 		p.file.Left[name] = fmt.Sprintf("memory seems as fast as L2: %.3g and %.3g µs", cold.Middle, warm.Middle)
 		return nil
 	}
-	ask := p.op("prefetch", p.sizes.fill, 32, 1, ahead{p.memory}, streamUnit)
+	ask := p.op("prefetch", p.sizes.fill, 32, 1, prefetchOnly{p.memory}, streamUnit)
 	gone, late := make([]cost.Figure, len(waits)), make([]cost.Figure, len(waits))
 	for i, times := range waits {
 		var err error
 		if gone[i], err = p.after(p.flush, ask, p.wait(times)); err != nil {
 			return err
 		}
-		if late[i], err = p.after(p.behind(ask, p.wait(times)), p.read(p.memory)); err != nil {
+		if late[i], err = p.after(p.flushed(ask, p.wait(times)), p.read(p.memory)); err != nil {
 			return err
 		}
 	}
@@ -194,12 +194,12 @@ func zeroOf(x, y []cost.Figure, of func(cost.Figure) float64) float64 {
 // kept prefetches memory while the launch loads as much of other memory, waits until all must have come, and finds by
 // the reader's time which part did.
 func (p *prefetching) kept() error {
-	both := p.op("load_and_prefetch", p.sizes.fill, streamThreads, 1, constants{p.other}, ahead{p.memory}, streamUnit)
+	both := p.op("load_and_prefetch", p.sizes.fill, streamThreads, 1, constants{p.other}, prefetchOnly{p.memory}, streamUnit)
 	var took [3]cost.Figure
 	for i, before := range [][]hal.Op{
-		p.behind(p.read(p.other), p.wait(6)),
-		p.behind(both, p.wait(6)),
-		p.behind(p.read(p.memory), p.read(p.other), p.wait(6)),
+		p.flushed(p.read(p.other), p.wait(6)),
+		p.flushed(both, p.wait(6)),
+		p.flushed(p.read(p.memory), p.read(p.other), p.wait(6)),
 	} {
 		var err error
 		if took[i], err = p.after(before, p.sample(p.memory)); err != nil {

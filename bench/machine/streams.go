@@ -12,7 +12,7 @@ import (
 // copy reads and writes as many each.
 func (r *rig) stream(kernel string, kind hal.MemoryKind, bytes, blocks, passes int) (f cost.Figure, err error) {
 	part := max(1, bytes/blocks/streamUnit) * streamUnit
-	err = r.apart(func() error {
+	err = r.scoped(func() error {
 		parts := 1
 		if passes == 0 || kernel == "copy" {
 			parts = 2
@@ -64,7 +64,7 @@ func kept(r *rig) error {
 	blocks := max(1, r.sizes.fill/2) // so that sizes lie closer together
 	unit := blocks * streamUnit
 	took := func(units int) (us float64, err error) {
-		err = r.apart(func() error {
+		err = r.scoped(func() error {
 			m, err := r.alloc(units*unit, hal.DeviceMemory)
 			if err != nil {
 				return err

@@ -12,7 +12,7 @@ import (
 // rounding is how the mma of each type that kernels multiply rounds its sums. Where it keeps fewer bits than f32 has, the file says so, and kernels made
 // for it add partial sums in f32.
 func rounding(r *rig) error {
-	return r.apart(func() error {
+	return r.scoped(func() error {
 		on, err := target.Lookup(r.on.Name)
 		if err != nil {
 			return err
@@ -58,7 +58,7 @@ func (r *rig) foundSums(dtype string, a mmaprobe.Accumulator) {
 // outputOf is what a kernel of the probe writes.
 func (r *rig) outputOf(code hal.Module, name string, k mmaprobe.Kernel) (out []byte, err error) {
 	out = make([]byte, k.Output)
-	err = r.apart(func() error {
+	err = r.scoped(func() error {
 		m, err := r.alloc(k.Output, hal.DeviceMemory)
 		if err != nil {
 			return err

@@ -42,6 +42,6 @@ func follow(b *builder, seen map[string]num) num {
 	v := seen["speed"]
 	free := b.clip(b.mul(b.c(0.5), b.sub(seen["cruise"], v)), b.c(-2), b.c(1.5))
 	wanted := b.sum(b.c(4), b.mul(b.c(1.45), v))
-	behind := b.sum(b.mul(b.c(0.25), b.sub(seen["gap"], wanted)), b.mul(b.c(0.8), b.sub(seen["lead_speed"], v)))
-	return b.where(b.less(b.c(0.5), seen["lead"]), b.min(free, behind), free)
+	following := b.sum(b.mul(b.c(0.25), b.sub(seen["gap"], wanted)), b.mul(b.c(0.8), b.sub(seen["lead_speed"], v)))
+	return b.where(b.less(b.c(0.5), seen["lead"]), b.min(free, following), free)
 }

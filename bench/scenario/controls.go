@@ -144,8 +144,8 @@ func (w *world) asked() map[string]num {
 		"curvature": w.div(w.state["yaw_rate"], w.max(v, w.c(1))), "gap": w.all(far), "lead_speed": v, "lead": zero,
 		"cruise": speed, "ask_accel": accel, "road0": curvature,
 	}
-	for i, ahead := range previews[1:] {
-		see["road"+digit(i+1)], _, _ = w.ask(w.sum(w.time, w.c(ahead)))
+	for i, preview := range previews[1:] {
+		see["road"+digit(i+1)], _, _ = w.ask(w.sum(w.time, w.c(preview)))
 	}
 	return see
 }

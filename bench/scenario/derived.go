@@ -16,10 +16,10 @@ type derivation struct {
 
 var derived = func() []derivation {
 	square := func(x float64) float64 { return x * x }
-	front := func(p func(string) float64) float64 { return p("front_share") * p("wheelbase") }
+	axleDistance := func(p func(string) float64) float64 { return p("front_share") * p("wheelbase") }
 	rear := func(p func(string) float64) float64 { return (1 - p("front_share")) * p("wheelbase") }
 	moment := func(p func(string) float64) float64 {
-		return float64(p("stiffness_front")*front(p)) - float64(p("stiffness_rear")*rear(p))
+		return float64(p("stiffness_front")*axleDistance(p)) - float64(p("stiffness_rear")*rear(p))
 	}
 	lag := func(name string) func(p func(string) float64) float64 { // how far a first-order system goes in a substep
 		return func(p func(string) float64) float64 { return 1 - ir.Exp(-dt/max(p(name), 1e-4)) }
@@ -44,9 +44,9 @@ var derived = func() []derivation {
 		{"side_steer", func(p func(string) float64) float64 { return p("stiffness_front") / p("mass") }},
 		{"turn_slip", func(p func(string) float64) float64 { return moment(p) / p("inertia") }},
 		{"turn_yaw", func(p func(string) float64) float64 {
-			return (float64(p("stiffness_front")*square(front(p))) + float64(p("stiffness_rear")*square(rear(p)))) / p("inertia")
+			return (float64(p("stiffness_front")*square(axleDistance(p))) + float64(p("stiffness_rear")*square(rear(p)))) / p("inertia")
 		}},
-		{"turn_steer", func(p func(string) float64) float64 { return p("stiffness_front") * front(p) / p("inertia") }},
+		{"turn_steer", func(p func(string) float64) float64 { return p("stiffness_front") * axleDistance(p) / p("inertia") }},
 		{"grip", func(p func(string) float64) float64 { return gravity * p("friction") }},
 		{"side_gravity", func(p func(string) float64) float64 { return gravity * p("bank") }},
 		{"climb", func(p func(string) float64) float64 { return gravity * p("grade") }},

@@ -213,10 +213,10 @@ func (d *madeDrive) comma2k19(t *testing.T, segment string) {
 		add("frame_times", 46408+r.time)
 		place := earth.turn(r.east, r.north, r.up)
 		add("frame_positions", earth.origin[0]+place[0], earth.origin[1]+place[1], earth.origin[2]+place[2])
-		ahead := earth.turn(-math.Sin(r.heading), math.Cos(r.heading), d.grade)
+		tangent := earth.turn(-math.Sin(r.heading), math.Cos(r.heading), d.grade)
 		rise := earth.turn(0, 0, r.climb)
-		add("frame_velocities", ahead[0]*r.speed+rise[0], ahead[1]*r.speed+rise[1], ahead[2]*r.speed+rise[2])
-		forward := ahead.unit()
+		add("frame_velocities", tangent[0]*r.speed+rise[0], tangent[1]*r.speed+rise[1], tangent[2]*r.speed+rise[2])
+		forward := tangent.unit()
 		level := earth.turn(math.Cos(r.heading), math.Sin(r.heading), 0) // to the right
 		down := forward.cross(level)
 		sin, cos := math.Sincos(d.bank) // the left side is higher: the right one points down

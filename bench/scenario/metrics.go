@@ -95,7 +95,7 @@ func (w *world) measure(before map[string]num) {
 	most := func(name string, x num) { s[name] = w.max(s[name], x) }
 	size := w.one("Abs", s["offset"])
 	half := w.mul(w.c(0.5), w.p("lane_width"))
-	gap, speed := w.ahead()
+	gap, speed := w.nearest()
 	closing := w.sub(s["speed"], speed)
 	ttc := w.min(w.div(w.max(gap, zero), w.max(closing, w.c(1e-2))), w.c(100))
 	headway := w.min(w.div(w.max(gap, zero), w.max(s["speed"], w.c(0.1))), w.c(100))
@@ -105,8 +105,8 @@ func (w *world) measure(before map[string]num) {
 		its := s[gapOf(i)]
 		touch := w.and(w.less(w.c(0.5), w.p(car(i, "present"))),
 			w.and(w.less(its, zero), w.less(w.mul(w.c(-2), w.p("length")), its)))
-		apart := w.one("Abs", w.sub(s["offset"], w.lateralOf(i, w.time)))
-		collided = w.max(collided, is(w.and(touch, w.less(apart, w.p("width")))))
+		separation := w.one("Abs", w.sub(s["offset"], w.lateralOf(i, w.time)))
+		collided = w.max(collided, is(w.and(touch, w.less(separation, w.p("width")))))
 	}
 	s["steps"] = w.sum(s["steps"], one)
 	w.time = w.clock(0)
@@ -158,7 +158,7 @@ func (w *world) results() (out []num) {
 	s := w.state
 	steps := w.max(s["steps"], w.c(1))
 	root := func(name string) num { return w.one("Sqrt", w.div(s[name], steps)) }
-	gap, _ := w.ahead()
+	gap, _ := w.nearest()
 	by := map[string]num{
 		"collision": s["collided"], "out_of_lane": s["left_lane"], "diverged": s["not_finite"], "disengaged": s["took_over"],
 		"offset_mean": root("offset_squared"), "offset_max": s["offset_largest"], "settled": s["last_outside"],

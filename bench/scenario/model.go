@@ -90,7 +90,7 @@ func (m *Models) load(loops int) (*loaded, error) {
 		}
 	}
 	g := step.Run.Clone()
-	if err := l.widen(g); err != nil {
+	if err := l.promote(g); err != nil {
 		return nil, err
 	}
 	for _, v := range g.Outputs { // the policy's come last: of a name that both have, they count
@@ -109,8 +109,8 @@ func (m *Models) load(loops int) (*loaded, error) {
 	return l, err
 }
 
-// widen gives a graph inputs and outputs in f32, but for pictures and states, and no other outputs than those of models.
-func (l *loaded) widen(g *ir.Graph) error {
+// promote gives a graph inputs and outputs in f32, but for pictures and states, and no other outputs than those of models.
+func (l *loaded) promote(g *ir.Graph) error {
 	by := map[*ir.Value]*ir.Value{}
 	cast := func(v *ir.Value, to ir.DType) (*ir.Value, error) {
 		n, err := g.Add("Cast", "loop/"+v.Name, ir.Attrs{"to": to}, v)

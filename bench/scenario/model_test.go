@@ -111,15 +111,15 @@ func seenBy(s Scenario, station, offset, heading float64, gaps, sides [Cars]floa
 		return k * (h1 - h2), k * (s1 - s2)
 	}
 	h0, y0 := at(station)
-	centre := func(z float64) float64 {
+	laneMiddle := func(z float64) float64 {
 		_, y := at(station + z)
 		return offset + heading*z - (y - y0 - h0*z)
 	}
-	scene := openpilot.Scene{Travelled: station, Lane: s.Get("lane_width"), Centre: centre}
+	scene := openpilot.Scene{Travelled: station, Lane: s.Get("lane_width"), Middle: laneMiddle}
 	for i := range Cars {
-		if ahead := gaps[i] + bonnet; s.Get(car(i, "present")) > 0.5 && ahead > 0 {
-			c := openpilot.Car{Ahead: ahead, Right: centre(ahead) - sides[i]}
-			if len(scene.Cars) > 0 && scene.Cars[0].Ahead < ahead {
+		if depth := gaps[i] + bonnet; s.Get(car(i, "present")) > 0.5 && depth > 0 {
+			c := openpilot.Car{Distance: depth, Right: laneMiddle(depth) - sides[i]}
+			if len(scene.Cars) > 0 && scene.Cars[0].Distance < depth {
 				scene.Cars = append([]openpilot.Car{c}, scene.Cars...)
 			} else {
 				scene.Cars = append(scene.Cars, c)

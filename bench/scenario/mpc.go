@@ -137,16 +137,16 @@ func mpc(b *builder, seen map[string]num, _ []num) (curvature, accel num, next [
 	}
 	before = a
 	for range mpcIterations {
-		var ahead, new [mpcStages]num
+		var extrapolated, new [mpcStages]num
 		for k := range a {
-			ahead[k] = b.sum(a[k], b.mul(b.c(p.momentum), b.sub(a[k], before[k])))
+			extrapolated[k] = b.sum(a[k], b.mul(b.c(p.momentum), b.sub(a[k], before[k])))
 		}
 		for k := range a {
 			slope := linear[k]
-			for j := range ahead {
-				slope = b.sum(slope, b.mul(b.c(p.h[k][j]), ahead[j]))
+			for j := range extrapolated {
+				slope = b.sum(slope, b.mul(b.c(p.h[k][j]), extrapolated[j]))
 			}
-			new[k] = b.clip(b.sub(ahead[k], b.mul(b.c(p.step), slope)), low[k], high[k])
+			new[k] = b.clip(b.sub(extrapolated[k], b.mul(b.c(p.step), slope)), low[k], high[k])
 		}
 		before, a = a, new
 	}

@@ -132,16 +132,16 @@ func (b *builder) each(x num) num { return num{b.shape(x.v, b.loops, 1, 1, 1, 1)
 
 // bend is how far the road is left of its direction at a station, after a distance: the double integral of its
 // curvature. Lengths along the road are approximated by those along the axis.
-func (w *world) bend(station, ahead num, each func(num) num) num {
+func (w *world) bend(station, depth num, each func(num) num) num {
 	slope := w.p("curve_slope")
 	ramp := w.p("curve_ramp")
 	knots := []num{w.p("curve_start"), w.sum(w.p("curve_start"), ramp), w.p("curve_end"), w.sum(w.p("curve_end"), ramp)}
 	var sum num
 	for i, at := range knots {
 		d := w.sub(at, station)
-		u := w.max(w.sub(ahead, each(w.max(d, w.c(0)))), w.c(0))
-		behind := each(w.max(w.mul(w.c(-1), d), w.c(0)))
-		part := w.mul(u, u, w.sum(w.mul(w.c(1./6), u), w.mul(w.c(0.5), behind)))
+		u := w.max(w.sub(depth, each(w.max(d, w.c(0)))), w.c(0))
+		backward := each(w.max(w.mul(w.c(-1), d), w.c(0)))
+		part := w.mul(u, u, w.sum(w.mul(w.c(1./6), u), w.mul(w.c(0.5), backward)))
 		switch i {
 		case 0:
 			sum = part
@@ -193,12 +193,12 @@ func (w *world) picture(v *view, see map[string]num) *ir.Value {
 	luma := one(func(plane int) int { return 1 - chroma(plane) })
 	c.focal = w.lens(v, func(l openpilot.Camera) float64 { return l.Focal })
 	middle := func(which func(x, y float64) float64) num {
-		return w.lens(v, func(l openpilot.Camera) float64 { return which(l.Ahead([3]float64{})) })
+		return w.lens(v, func(l openpilot.Camera) float64 { return which(l.VanishingPoint([3]float64{})) })
 	}
 	c.axis, c.horizon = middle(func(x, _ float64) float64 { return x }), middle(func(_, y float64) float64 { return y })
 	c.column, c.row = w.columns(v), w.rowTable(v, func(_ openpilot.Camera, _, y int) float64 { return float64(y) })
 	down := func(l openpilot.Camera, y int) float64 {
-		_, horizon := l.Ahead([3]float64{})
+		_, horizon := l.VanishingPoint([3]float64{})
 		return float64(y) + .5 - horizon
 	}
 	sky := w.rowTable(v, func(l openpilot.Camera, plane, y int) float64 {
@@ -219,11 +219,11 @@ func (w *world) picture(v *view, see map[string]num) *ir.Value {
 	}
 	station, offset, heading := see["station"], see["offset"], see["heading"]
 	lane := w.p("lane_width")
-	centre := func(ahead num, each func(num) num) num { // right of the axis
-		return w.sub(w.sum(each(offset), w.mul(each(heading), ahead)), w.bend(station, ahead, each))
+	laneMiddle := func(depth num, each func(num) num) num { // right of the axis
+		return w.sub(w.sum(each(offset), w.mul(each(heading), depth)), w.bend(station, depth, each))
 	}
 	along := w.sum(away, w.each(station))
-	mid := w.sum(c.axis, w.mul(scale, centre(away, w.each)))
+	mid := w.sum(c.axis, w.mul(scale, laneMiddle(away, w.each)))
 	c.colours = w.where(ground, w.sum(w.colour(openpilot.Grass), wave(openpilot.GrassWave, along)), sky)
 	strip := func(lanes float64, half num, colour num, there cond) {
 		at := mid
@@ -241,24 +241,24 @@ func (w *world) picture(v *view, see map[string]num) *ir.Value {
 	strip(-.5, line, w.colour(openpilot.White), dash)
 	strip(.5, line, w.colour(openpilot.White), dash)
 	// Cars, the farther one first.
-	var ahead, side [Cars]num
+	var depth, side [Cars]num
 	for i := range Cars {
 		there := w.less(w.c(0.5), w.p(car(i, "present")))
-		ahead[i], side[i] = w.where(there, w.sum(see["car"+digit(i)+"_gap"], w.c(bonnet)), w.all(-1)), see["car"+digit(i)+"_side"]
+		depth[i], side[i] = w.where(there, w.sum(see["car"+digit(i)+"_gap"], w.c(bonnet)), w.all(-1)), see["car"+digit(i)+"_side"]
 	}
-	swap := w.less(ahead[0], ahead[1])
-	c.car(centre, w.where(swap, ahead[1], ahead[0]), w.where(swap, side[1], side[0]))
-	c.car(centre, w.where(swap, ahead[0], ahead[1]), w.where(swap, side[0], side[1]))
+	swap := w.less(depth[0], depth[1])
+	c.car(laneMiddle, w.where(swap, depth[1], depth[0]), w.where(swap, side[1], side[0]))
+	c.car(laneMiddle, w.where(swap, depth[0], depth[1]), w.where(swap, side[0], side[1]))
 	bytes := w.add("Cast", ir.Attrs{"to": ir.Uint8}, c.colours.v)
 	return w.shape(bytes, w.loops*cameras, planes, v.height, v.width)
 }
 
 // car paints a car's rear: its distance from the camera, and how far it is left of the middle of the lane.
-func (c *canvas) car(centre func(num, func(num) num) num, ahead, left num) {
-	near := c.max(ahead, c.c(0.1))
+func (c *canvas) car(laneMiddle func(num, func(num) num) num, depth, left num) {
+	near := c.max(depth, c.c(0.1))
 	plain := func(x num) num { return x }
-	right := c.sub(centre(near, plain), left)
-	there := c.less(c.c(0), c.each(ahead))
+	right := c.sub(laneMiddle(near, plain), left)
+	there := c.less(c.c(0), c.each(depth))
 	scale := c.div(c.focal, c.each(near))
 	x := c.sum(c.axis, c.mul(scale, c.each(right)))
 	bottom := c.sum(c.horizon, c.mul(c.c(openpilot.CameraHeight), scale))

@@ -42,7 +42,7 @@ type Pose struct {
 }
 
 // frameDistance is the least distance between frames, in metres. One frame of a standing car is enough.
-const framesApart = 0.1
+const frameDistance = 0.1
 
 // taken are the numbers of the frames that loops see, or an error if they leave gaps.
 func (r *Recording) taken() ([]int, error) {
@@ -64,14 +64,14 @@ func (r *Recording) taken() ([]int, error) {
 				return nil, fmt.Errorf("recording %q: frame %d: its %s is %v; leave the frame out", r.Name, i, x.name, x.value)
 			}
 		}
-		switch ahead := p.Station - last; {
+		switch advance := p.Station - last; {
 		case len(out) == 0 && p.Station > 0:
 			return nil, fmt.Errorf("recording %q: its first frame is at %.2f m, and loops start at 0; count stations from "+
 				"the first frame", r.Name, p.Station)
-		case len(out) > 0 && ahead > corridorReach:
+		case len(out) > 0 && advance > corridorReach:
 			return nil, fmt.Errorf("recording %q: frames %d and %d are %.1f m apart, and pictures reach %v m; take the part "+
-				"before or behind", r.Name, out[len(out)-1], i, ahead, corridorReach)
-		case ahead >= framesApart:
+				"before or behind", r.Name, out[len(out)-1], i, advance, corridorReach)
+		case advance >= frameDistance:
 			out, last = append(out, i), p.Station
 		}
 	}

@@ -58,9 +58,9 @@ func frameOf(s openpilot.Scene, road, wide openpilot.Camera, rpy [3]float64) mod
 }
 
 // middle are poses in the middle of the lane, some metres from each other.
-func middle(n int, apart float64) (poses []Pose) {
+func middle(n int, interval float64) (poses []Pose) {
 	for i := range n {
-		poses = append(poses, Pose{Station: float64(float32(float64(i) * apart))})
+		poses = append(poses, Pose{Station: float64(float32(float64(i) * interval))})
 	}
 	return poses
 }
@@ -199,7 +199,7 @@ func truth(t testing.TB, s Scenario, v *view, p Pose) (pixels []byte, above []bo
 // compared are errors of luma on the ground of one camera.
 type compared struct {
 	mean, worst float64
-	beside      float64 // share of pixels, on near ground, that are not within 2 of what is shown at most a pixel away
+	missed      float64 // share of pixels, on near ground, that are not within 2 of what is shown at most a pixel away
 	unseen      float64 // share that no pixel of the recording shows
 }
 
@@ -244,11 +244,11 @@ func compareGround(v *view, k int, got, want []byte, above []bool, p Pose, passe
 			}
 			near++
 			if mine < low-2 || mine > high+2 {
-				c.beside++
+				c.missed++
 			}
 		}
 	}
-	c.mean, c.beside, c.unseen = c.mean/float64(n), c.beside/float64(near), c.unseen/float64(all)
+	c.mean, c.missed, c.unseen = c.mean/float64(n), c.missed/float64(near), c.unseen/float64(all)
 	return c
 }
 
@@ -267,7 +267,7 @@ func (f *film) lumaOf(frame, k, x, y int, forward, right, turn float64) byte {
 
 // TestReprojected_ShowsTheGroundFromAnOffset compares reprojected pictures of a drawn road, seen from the side of
 // the recording car's path, with what a camera sees there.
-func TestReprojected_ShowsTheGroundFromBeside(t *testing.T) {
+func TestReprojected_ShowsTheGroundFromAnOffset(t *testing.T) {
 	fulltest.Long(t)
 	const height, width = 256, 512
 	s := Default("straight")
@@ -292,7 +292,7 @@ func TestReprojected_ShowsTheGroundFromBeside(t *testing.T) {
 			passed := p.Station - math.Floor(min(p.Station, 1))
 			c := compareGround(v, k, got[i*size:(i+1)*size], want, above, p, passed)
 			t.Logf("%s: offset %5.2f m, heading %5.2f, %.2f m behind: mean %.2f, worst %3.0f, beside %.4f, unseen %.3f",
-				filmCameras[k].name, p.Offset, p.Heading, passed, c.mean, c.worst, c.beside, c.unseen)
+				filmCameras[k].name, p.Offset, p.Heading, passed, c.mean, c.worst, c.missed, c.unseen)
 			other := 0 // than in plain Go
 			for y := range height {
 				for x := range width {
@@ -304,7 +304,7 @@ func TestReprojected_ShowsTheGroundFromBeside(t *testing.T) {
 			}
 			require.Less(t, other, height*width/1000, "%v", p)
 			require.Less(t, c.mean, 2.9, "%v", p)
-			require.Less(t, c.beside, .00125, "%v", p)
+			require.Less(t, c.missed, .00125, "%v", p)
 		}
 	}
 }
@@ -341,9 +341,9 @@ func TestReprojected_FollowsTheBend(t *testing.T) {
 		}
 		for k := range cameras {
 			c := compareGround(v, k, got[i*len(want):(i+1)*len(want)], want, above, p, 2)
-			t.Logf("%s: mean %.2f, worst %3.0f, beside %.4f", filmCameras[k].name, c.mean, c.worst, c.beside)
+			t.Logf("%s: mean %.2f, worst %3.0f, beside %.4f", filmCameras[k].name, c.mean, c.worst, c.missed)
 			require.Less(t, c.mean, 2.85, "%v", p)
-			require.Less(t, c.beside, .0015, "%v", p)
+			require.Less(t, c.missed, .0015, "%v", p)
 		}
 	}
 }
@@ -351,7 +351,7 @@ func TestReprojected_FollowsTheBend(t *testing.T) {
 // TestReprojected_ShowsCarsWhereTheyWouldLieOnTheRoad: seen from an offset, an object at a height is shifted like
 // the ground that it hides, so by too little: by the offset in pixels, times its height in camera heights.
 func TestReprojected_ShowsCarsWhereTheyWouldLieOnTheRoad(t *testing.T) {
-	const height, width, offset, ahead = 256, 512, 1., 20.
+	const height, width, offset, depth = 256, 512, 1., 20.
 	s := Default("straight")
 	v, err := viewOf(height, width)
 	require.NoError(t, err)
@@ -360,7 +360,7 @@ func TestReprojected_ShowsCarsWhereTheyWouldLieOnTheRoad(t *testing.T) {
 	r.Frames = func(context.Context) iter.Seq2[modeld.Frame, error] {
 		return func(yield func(modeld.Frame, error) bool) {
 			scene := openpilot.Road{Lane: 3.6, Curvature: s.road}.Scene(0, 0, 0)
-			scene.Cars = []openpilot.Car{{Ahead: ahead}}
+			scene.Cars = []openpilot.Car{{Distance: depth}}
 			f := frameOf(scene, road, wide, [3]float64{})
 			for range 2 {
 				if !yield(f, nil) {
@@ -383,18 +383,18 @@ func TestReprojected_ShowsCarsWhereTheyWouldLieOnTheRoad(t *testing.T) {
 	}
 	rows := 0
 	for y := range v.height {
-		here, beside := edge(got[:size], y), edge(got[size:], y)
+		here, shifted := edge(got[:size], y), edge(got[size:], y)
 		if here < 0 || here > width/2 {
 			continue
 		}
 		rows++
-		above := modeld.CameraHeight - float64(ahead)*(float64(2*y)-p.y)/p.focal // of the road
-		should := p.focal * offset / ahead
-		error := should - float64(beside-here)
+		above := modeld.CameraHeight - float64(depth)*(float64(2*y)-p.y)/p.focal // of the road
+		should := p.focal * offset / depth
+		error := should - float64(shifted-here)
 		require.InDelta(t, should*min(1, above/modeld.CameraHeight), error, 3, "row %d, %.2f m above the road", y, above)
 	}
-	t.Logf("%d rows of a car %v m ahead: at the height of the camera %.0f pixels of %v too far left at %v m", rows, ahead,
-		p.focal*offset/ahead, width, offset)
+	t.Logf("%d rows of a car %v m ahead: at the height of the camera %.0f pixels of %v too far left at %v m", rows, depth,
+		p.focal*offset/depth, width, offset)
 	require.Greater(t, rows, 15)
 }
 

@@ -17,8 +17,8 @@ func (w *world) filmed() bool { return w.view != nil && w.view.film != nil }
 // shotFrom is what a loop sees in a pose on the road. Between a frame and the loop the road is an arc.
 func (w *world) shotFrom(f *film, station, offset, heading num) (s shot) {
 	stations := num{w.x.Constant(ir.FromFloats(ir.T(w.float, len(f.poses[0]), 1), f.poses[0]))}
-	ahead := w.less(num{w.shape(station.v, 1, w.loops)}, stations)
-	passed := w.where(ahead, w.c(0), w.c(1))
+	beyond := w.less(num{w.shape(station.v, 1, w.loops)}, stations)
+	passed := w.where(beyond, w.c(0), w.c(1))
 	count := num{w.add("ReduceSum", ir.Attrs{"axes": []int{0}, "keepdims": false}, passed.v)}
 	s.frame = w.max(w.sub(count, w.c(1)), w.c(0))
 	row := w.add("Cast", ir.Attrs{"to": ir.Int32}, s.frame.v)

@@ -91,11 +91,11 @@ func TestRunBatch_ClosedForms(t *testing.T) {
 	ice := run(constant(0, -3.5), map[string]float64{"speed": 20, "duration": 5, "friction": 0.1})
 	require.InEpsilon(t, 0.1*gravity, ice("brake_max"), 1e-5)
 	// A car with the intelligent driver model that follows the ego car settles at (s₀ + v·T) / √(1 - (v/v₀)⁴).
-	behind := map[string]float64{
+	follower := map[string]float64{
 		"duration": 60, "speed": 20, "cruise": 20, "car0_present": 1, "car0_idm": 1, "car0_speed0": 30, "car0_gap": -50, "car0_speed1": 30,
 	}
 	equilibrium := (2 + 20*1.5) / math.Sqrt(1-math.Pow(20.0/30, 4))
-	gap := -run(constant(0, 0), behind)("car0_gap_end") - 2*4.7
+	gap := -run(constant(0, 0), follower)("car0_gap_end") - 2*4.7
 	require.InEpsilon(t, equilibrium, gap, 1e-3)
 }
 
@@ -120,8 +120,8 @@ func TestPID_CorrectsASteadyCrosswind(t *testing.T) {
 	}
 }
 
-// TestHeadway_IsOfACarInFront: without one it is the cap at any speed, so that a slower car is not a better one.
-func TestHeadway_IsOfACarInFront(t *testing.T) {
+// TestHeadway_IsOfALeadingCar: without one it is the cap at any speed, so that a slower car is not a better one.
+func TestHeadway_IsOfALeadingCar(t *testing.T) {
 	at := func(name string, speed, gap float64) Scenario {
 		values := map[string]float64{"speed": speed, "duration": 1}
 		if gap > 0 {
@@ -145,10 +145,10 @@ func TestRunBatch_Collides(t *testing.T) {
 	s := with(t, "standing", map[string]float64{
 		"speed": 20, "cruise": 20, "car0_present": 1, "car0_gap": 90, "car0_speed0": 0, "car0_speed1": 0, "car0_speed2": 0, "car0_speed3": 0,
 	})
-	beside := with(t, "beside", map[string]float64{"speed": 20, "car0_present": 1, "car0_gap": 90, "car0_speed0": 0, "car0_lateral": 3.5})
+	adjacent := with(t, "beside", map[string]float64{"speed": 20, "car0_present": 1, "car0_gap": 90, "car0_speed0": 0, "car0_lateral": 3.5})
 	lost := with(t, "lost", map[string]float64{"speed": 30, "curvature": 0.02, "curve_start": 10, "curve_ramp": 10, "duration": 60})
 	r := &Runner{Device: device(t)}
-	out, err := r.RunBatch(t.Context(), []Scenario{s, beside, lost}, constant(0, 0), 1, 1)
+	out, err := r.RunBatch(t.Context(), []Scenario{s, adjacent, lost}, constant(0, 0), 1, 1)
 	require.NoError(t, err)
 	require.Equal(t, 1.0, metric(t, out, 0, "collision"))
 	require.InDelta(t, 4.5, metric(t, out, 0, "duration"), 0.1)
@@ -158,7 +158,7 @@ func TestRunBatch_Collides(t *testing.T) {
 	require.Less(t, metric(t, out, 2, "duration"), 10.0)
 	c, err := BuiltIn("pid")
 	require.NoError(t, err)
-	out, err = r.RunBatch(t.Context(), []Scenario{s, beside}, c, 1, 1)
+	out, err = r.RunBatch(t.Context(), []Scenario{s, adjacent}, c, 1, 1)
 	require.NoError(t, err)
 	require.False(t, out.Failed(0), out.Metrics[0])
 }

@@ -156,7 +156,7 @@ func (w *world) inPath(x, y num) cond {
 const far = 1000.0 // m: of a gap where there is no car
 
 // nearest is the gap to the nearest leading car in the ego car's path, and that car's speed.
-func (w *world) ahead() (gap, speed num) {
+func (w *world) nearest() (gap, speed num) {
 	gap, speed = w.all(far), w.state["speed"]
 	for i := range Cars {
 		its := w.state[gapOf(i)]
@@ -173,7 +173,7 @@ func speedOf(i int) string { return "car_speed" + digit(i) }
 // observe is what the controller is given: late, noisy, and held where a frame is dropped. New rows are kept.
 func (w *world) observe() map[string]num {
 	noise, draw := w.normals(w.random[0]), w.random[1]
-	gap, leadSpeed := w.ahead()
+	gap, leadSpeed := w.nearest()
 	probability := w.all(0)
 	for i := range Cars { // of the car whose gap it is
 		probability = w.where(w.not(w.less(w.one("Abs", w.sub(gap, w.state[gapOf(i)])), w.c(1e-6))), probability, w.p(car(i, "probability")))
@@ -194,8 +194,8 @@ func (w *world) observe() map[string]num {
 			now[car(i, "gap")], now[car(i, "side")] = w.state[gapOf(i)], w.lateralOf(i, w.time)
 		}
 	}
-	for i, ahead := range previews {
-		now["road"+digit(i)] = w.road(w.sum(w.state["station"], w.mul(w.c(ahead), v)))
+	for i, preview := range previews {
+		now["road"+digit(i)] = w.road(w.sum(w.state["station"], w.mul(w.c(preview), v)))
 	}
 	// What cameras see is late; speeds, accelerations and the path's curvature are the car's own sensors'.
 	out := map[string]num{

@@ -48,7 +48,7 @@ type open struct {
 	took     time.Duration // by the last run
 	arrays   [2][][]byte
 	values   *C.double // of the last step
-	room     int
+	capacity int
 	count    int
 	layout   string
 	text     *C.char
@@ -84,7 +84,7 @@ func answer(text **C.char, run func() error) C.int32_t {
 // onGoroutine runs a function on a goroutine of its own. The goroutine of a call from C is tied to its thread, so
 // each time that it waits for another goroutine, threads switch: on the CPU device at every launch of a large
 // model.
-func apart(run func() error) error {
+func onGoroutine(run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- library.Caught(run) }()
 	return <-done
@@ -98,7 +98,7 @@ func (o *open) run(run func() error) error {
 	begin := time.Now()
 	var err error
 	if o.took >= long {
-		err = apart(run)
+		err = onGoroutine(run)
 	} else {
 		err = run()
 	}
@@ -131,7 +131,7 @@ func sparkcompile_open(paths **C.char, count C.size_t, options *C.sparkcompile_o
 		}
 		opt.Build = build()
 		var m *library.Model
-		err := apart(func() (err error) {
+		err := onGoroutine(func() (err error) {
 			m, err = library.Open(context.Background(), opt)
 			return err
 		})
@@ -318,13 +318,13 @@ func sparkcompile_get_state(handle C.sparkcompile_handle, name *C.char, data uns
 		if err != nil {
 			return err
 		}
-		room := *bytes
+		capacity := *bytes
 		*bytes = C.size_t(len(x))
 		if data == nil {
 			return nil
 		}
-		if room != *bytes {
-			return fmt.Errorf("state %q has %d bytes, data %d", C.GoString(name), len(x), room)
+		if capacity != *bytes {
+			return fmt.Errorf("state %q has %d bytes, data %d", C.GoString(name), len(x), capacity)
 		}
 		copy(unsafe.Slice((*byte)(data), len(x)), x)
 		return nil

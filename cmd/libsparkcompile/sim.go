@@ -51,7 +51,7 @@ func simulate(handle C.sparkcompile_handle, text **C.char, run func(ctx context.
 		if err != nil {
 			return err
 		}
-		return apart(func() error { return run(context.Background(), s) })
+		return onGoroutine(func() error { return run(context.Background(), s) })
 	})
 }
 
@@ -68,7 +68,7 @@ func sparkcompile_sim_open(request *C.char, handle *C.sparkcompile_handle, descr
 			return fmt.Errorf("request: %w", err)
 		}
 		var s *library.Sim
-		err := apart(func() (err error) {
+		err := onGoroutine(func() (err error) {
 			s, err = library.OpenSim(context.Background(), opt)
 			return err
 		})

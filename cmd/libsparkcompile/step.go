@@ -65,11 +65,11 @@ func step(handle C.sparkcompile_handle, result *C.sparkcompile_result, run func(
 		return err
 	}
 	values, layout := o.model.Result()
-	if len(values) > o.room {
+	if len(values) > o.capacity {
 		C.free(unsafe.Pointer(o.values))
-		o.values, o.room = (*C.double)(C.calloc(C.size_t(len(values)), C.sizeof_double)), len(values)
+		o.values, o.capacity = (*C.double)(C.calloc(C.size_t(len(values)), C.sizeof_double)), len(values)
 	}
-	copy(unsafe.Slice((*float64)(unsafe.Pointer(o.values)), o.room), values)
+	copy(unsafe.Slice((*float64)(unsafe.Pointer(o.values)), o.capacity), values)
 	o.count = len(values)
 	if layout != o.layout {
 		C.free(unsafe.Pointer(o.text))

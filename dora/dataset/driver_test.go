@@ -120,9 +120,9 @@ func shownByLoop(t *testing.T, file *onnx.Model, layout runtime.FrameLayout, p m
 	t.Helper()
 	step, err := openpilot.Compose([]*onnx.Model{file}, openpilot.Options{Largest: layout})
 	require.NoError(t, err)
-	matrix, behind := modeld.MonitoringCrop(p, right), []string{"Cast", "Sub", "Mul"} // before the network's first convolution
+	matrix, preceding := modeld.MonitoringCrop(p, right), []string{"Cast", "Sub", "Mul"} // before the network's first convolution
 	if step.Loop.Rule == "luma" {
-		behind = []string{"Reshape"}
+		preceding = []string{"Reshape"}
 		matrix, err = modeld.MonitoringWarp(camera, step.Loop.Width)
 		require.NoError(t, err)
 	}
@@ -145,7 +145,7 @@ func shownByLoop(t *testing.T, file *onnx.Model, layout runtime.FrameLayout, p m
 	}
 	var shown *ir.Value
 	for _, n := range step.Run.Nodes {
-		if n.Op.Name == "WarpFrame" || n.Inputs[0] == shown && slices.Contains(behind, n.Op.Name) {
+		if n.Op.Name == "WarpFrame" || n.Inputs[0] == shown && slices.Contains(preceding, n.Op.Name) {
 			shown = n.Outputs[0]
 		}
 	}

@@ -106,8 +106,8 @@ func TestAMissingFrameInTheMiddle(t *testing.T) {
 			}
 			// The frames in the file are multiples of four; after a frame that the camera dropped they are called
 			// one more.
-			behind := map[bool]string{true: "121", false: "128"}[dropped]
-			history := samples[behind]["features_buffer"]
+			following := map[bool]string{true: "121", false: "128"}[dropped]
+			history := samples[following]["features_buffer"]
 			require.NotNil(t, history)
 			rows := len(history) / width
 			for row := range rows {
@@ -121,7 +121,7 @@ func TestAMissingFrameInTheMiddle(t *testing.T) {
 				assert.Equal(t, newest("116"), history[(rows-3)*width:(rows-2)*width])
 				assert.NotContains(t, samples, "124")
 			}
-			x := samples[behind][desire]
+			x := samples[following][desire]
 			assert.Equal(t, make([]float64, 8), x[len(x)-8:], "no lane change begins here")
 			var sum float64
 			for _, v := range x {

@@ -43,13 +43,13 @@ func (p place) desires(rows int, full bool) []float64 {
 
 // curvatures is the history of what the model asked for before, up to the frame before this one.
 func (p place) curvatures(rows int, full bool) []float64 {
-	apart := every
+	spacing := every
 	if full {
-		apart = 1
+		spacing = 1
 	}
 	out := make([]float64, rows)
 	for row := range rows {
-		if at, ok := p.earlier(1 + apart*(rows-1-row)); ok {
+		if at, ok := p.earlier(1 + spacing*(rows-1-row)); ok {
 			out[row] = at.moment().Curvature
 		}
 	}
@@ -113,7 +113,7 @@ func (p place) truth() []float32 {
 const longest, gap = 10.2, 0.3
 
 // interval is the time from one moment to another, in s.
-func apart(a, b *moment) float64 { return float64(float64(int64(b.SOF-a.SOF)) * 1e-9) }
+func interval(a, b *moment) float64 { return float64(float64(int64(b.SOF-a.SOF)) * 1e-9) }
 
 // drive is the path from a moment on, over ten seconds at most, as far as it is known without a gap: that of measured poses, or the camera's own motion, integrated.
 func (p place) drive() (path []pose) {
@@ -127,7 +127,7 @@ func (p place) drive() (path []pose) {
 			break
 		}
 		if last != nil {
-			dt := apart(last, m)
+			dt := interval(last, m)
 			if dt <= 0 || dt > gap {
 				break
 			}

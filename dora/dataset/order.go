@@ -72,7 +72,7 @@ func Split(set Set, share float64, seed uint64) (training, held Set, err error) 
 // Load gives the samples of an order one after the other. Several workers read up to prefetch samples in advance.
 // It ends after an error, which names the sample, and with the context. When it has ended nobody reads the set any
 // more, so that it may be closed.
-func Load(ctx context.Context, set Set, order []int, workers, ahead int) iter.Seq2[*Sample, error] {
+func Load(ctx context.Context, set Set, order []int, workers, prefetch int) iter.Seq2[*Sample, error] {
 	type result struct {
 		sample *Sample
 		err    error
@@ -82,7 +82,7 @@ func Load(ctx context.Context, set Set, order []int, workers, ahead int) iter.Se
 		var under sync.WaitGroup
 		defer func() { cancel(); under.Wait() }()
 		// Each sample has a place of its own in the queue, in the order; the queue bounds how many are under way.
-		queue, free := make(chan chan result, max(ahead, 1)), make(chan struct{}, max(workers, 1))
+		queue, free := make(chan chan result, max(prefetch, 1)), make(chan struct{}, max(workers, 1))
 		under.Go(func() {
 			defer close(queue)
 			for _, i := range order {

@@ -181,8 +181,8 @@ func TestLoadEnds(t *testing.T) {
 	assert.LessOrEqual(t, runtime.NumGoroutine(), before)
 }
 
-// TestNobodyReadsASetBehindTheEndOfLoad: it may be closed then.
-func TestNobodyReadsASetBehindTheEndOfLoad(t *testing.T) {
+// TestNobodyReadsASetAfterTheEndOfLoad: it may be closed then.
+func TestNobodyReadsASetAfterTheEndOfLoad(t *testing.T) {
 	order := []int{0, 1, 2, 3, 4, 5, 6, 7}
 	slow := func(i int) time.Duration { return time.Duration(i) * 20 * time.Millisecond }
 	for name, set := range map[string]*numbers{"broken off": {lengths: []int{8}, delay: slow}, "an error": {lengths: []int{8}, delay: slow, fail: 1}} {

@@ -81,7 +81,7 @@ func link(segments []*segment) {
 		if last != nil && last.route == g.route && last.number+1 == g.number {
 			a, b := last.index.Timeline.Moments, g.index.Timeline.Moments
 			end, begin := &a[len(a)-1], &b[0]
-			if dt := apart(end, begin); begin.FrameID > end.FrameID && dt > 0 && dt <= gap {
+			if dt := interval(end, begin); begin.FrameID > end.FrameID && dt > 0 && dt <= gap {
 				last.next, g.previous = g, last
 			}
 		}

@@ -205,24 +205,24 @@ func (s speeds) at(seconds, other float64) float64 {
 func (p place) driven() (path []pose) {
 	var moments []*moment
 	for m := range p.onward() {
-		if n := len(moments); m.Global == nil || n > 0 && (apart(moments[n-1], m) <= 0 || apart(moments[n-1], m) > gap) {
+		if n := len(moments); m.Global == nil || n > 0 && (interval(moments[n-1], m) <= 0 || interval(moments[n-1], m) > gap) {
 			break
 		}
-		if moments = append(moments, m); apart(moments[0], m) > longest {
+		if moments = append(moments, m); interval(moments[0], m) > longest {
 			break
 		}
 	}
 	from := moments[0].Global
 	back := transposed(from.Attitude)
 	for i, m := range moments {
-		at := pose{seconds: apart(moments[0], m), attitude: product(back, m.Global.Attitude), velocity: times(back, m.Global.Velocity)}
+		at := pose{seconds: interval(moments[0], m), attitude: product(back, m.Global.Attitude), velocity: times(back, m.Global.Velocity)}
 		var way [3]float64
 		for k := range way {
 			way[k] = m.Global.Position[k] - from.Position[k]
 		}
 		at.position = times(back, way)
 		if a, b := moments[max(i-1, 0)], moments[min(i+1, len(moments)-1)]; a != b {
-			at.rotation = rates(a.Global.Attitude, b.Global.Attitude, apart(a, b))
+			at.rotation = rates(a.Global.Attitude, b.Global.Attitude, interval(a, b))
 		}
 		path = append(path, at)
 	}

@@ -248,14 +248,14 @@ func (r *routes) picture(p place, in Input) ([]byte, error) {
 // has lost a frame, those before it are there in its place.
 func (r *routes) history(ctx context.Context, p place) ([]float64, error) {
 	c := r.contract
-	apart, last := c.step, 0
+	spacing, last := c.step, 0
 	if !c.now {
 		last = 1
 	}
 	var moments []place
 	rows := make([]*place, c.rows)
 	for row := range rows {
-		at, ok := p.near(apart * (c.rows - 1 - row + last))
+		at, ok := p.near(spacing * (c.rows - 1 - row + last))
 		if ok {
 			_, ok = at.before(c.step)
 		}

@@ -225,15 +225,15 @@ func (l *scribe) frame(on int, id, inFile uint32, segment int32) {
 		l.write(route.KindControlsState, &route.ControlsState{Curvature: float32(curvature), DesiredCurvature: float32(curvature)})
 	}
 	l.time = sof
-	const exposure, apart = 5_000_000, 2_000_000
+	const exposure, offset = 5_000_000, 2_000_000
 	l.write(route.KindRoadCameraState, &route.FrameData{FrameID: id, TimestampSOF: sof, TimestampEOF: sof + exposure, Sensor: route.Sensor(2)})
-	l.write(route.KindWideRoadCameraState, &route.FrameData{FrameID: id, TimestampSOF: sof + apart, TimestampEOF: sof + apart + exposure, Sensor: route.Sensor(2)})
+	l.write(route.KindWideRoadCameraState, &route.FrameData{FrameID: id, TimestampSOF: sof + offset, TimestampEOF: sof + offset + exposure, Sensor: route.Sensor(2)})
 	index := route.EncodeIndex{FrameID: id, Type: route.FullHEVC, EncodeID: id, SegmentNum: segment, SegmentID: inFile, TimestampSOF: sof, TimestampEOF: sof + exposure}
 	l.write(route.KindRoadEncodeIdx, &index)
-	index.TimestampSOF, index.TimestampEOF = sof+apart, sof+apart+exposure
+	index.TimestampSOF, index.TimestampEOF = sof+offset, sof+offset+exposure
 	l.write(route.KindWideRoadEncodeIdx, &index)
 	if l.driver {
-		index.TimestampSOF, index.TimestampEOF = sof+2*apart, sof+2*apart+exposure
+		index.TimestampSOF, index.TimestampEOF = sof+2*offset, sof+2*offset+exposure
 		l.write(route.KindDriverCameraState, &route.FrameData{FrameID: id, TimestampSOF: index.TimestampSOF, TimestampEOF: index.TimestampEOF, Sensor: route.Sensor(2)})
 		l.write(route.KindDriverEncodeIdx, &index)
 	}

@@ -87,14 +87,14 @@ func (m *message) bytes() int64 {
 	if m.value == nil {
 		return int64(unsafe.Sizeof(*m) + unsafe.Sizeof(m))
 	}
-	return perMessage + bytesBehind(reflect.ValueOf(m.value))
+	return perMessage + referencedBytes(reflect.ValueOf(m.value))
 }
 
-// bytesBehind is the size of what pointers, slices and strings of a value lead to.
-func bytesBehind(v reflect.Value) (n int64) {
+// referencedBytes is the size of what pointers, slices and strings of a value lead to.
+func referencedBytes(v reflect.Value) (n int64) {
 	switch v.Kind() {
 	case reflect.Pointer:
-		return int64(v.Elem().Type().Size()) + bytesBehind(v.Elem())
+		return int64(v.Elem().Type().Size()) + referencedBytes(v.Elem())
 	case reflect.String:
 		return int64(v.Len())
 	case reflect.Slice:
@@ -103,11 +103,11 @@ func bytesBehind(v reflect.Value) (n int64) {
 			return n
 		}
 		for i := range v.Len() {
-			n += bytesBehind(v.Index(i))
+			n += referencedBytes(v.Index(i))
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			n += bytesBehind(v.Field(i))
+			n += referencedBytes(v.Field(i))
 		}
 	}
 	return n

@@ -15,7 +15,7 @@ const planNumbers = modeld.Points * modeld.PlanColumns
 
 // spread are outputs of policy010 whose five paths lie at 0, 10, 20, 30 and 40, equally likely, with scales of 1;
 // what was driven is at another place for each sample.
-func apart(t testing.TB, driven ...float64) (Terms, data) {
+func spread(t testing.TB, driven ...float64) (Terms, data) {
 	t.Helper()
 	terms := everything(t, "policy010")
 	d := data{ir.NewArray(ir.T(ir.Float32, len(driven), terms[0].length)), ir.NewArray(ir.T(ir.Float32, len(driven), terms[0].length)),
@@ -42,7 +42,7 @@ func logit(terms Terms, i, k int) int {
 // next one wins; of two that are equally near, the first.
 func TestTheNearestPathWins(t *testing.T) {
 	for winner, driven := range map[int][]float64{0: {-3, 5}, 1: {9, 15}, 4: {38, 99}, 2: {19, 25}} {
-		terms, d := apart(t, driven...)
+		terms, d := spread(t, driven...)
 		_, by := gradient(t, terms.only("plan_truth"), d)
 		for i := range driven {
 			for k := range 5 {
@@ -62,7 +62,7 @@ func TestTheNearestPathWins(t *testing.T) {
 // TestTheTeachersLikeliestPathIsTheMeasure: of plan_nll, whichever hypothesis of the student is nearest to it wins.
 func TestTheTeachersLikeliestPathIsTheMeasure(t *testing.T) {
 	for likeliest, winner := range []int{4, 3, 2, 1, 0} {
-		terms, d := apart(t, 0)
+		terms, d := spread(t, 0)
 		for k := range 5 { // the teacher has the paths in the other order
 			for n := range planNumbers {
 				d.t.F[k*(2*planNumbers+1)+n] = float64(10*(4-k)) + 1
@@ -79,7 +79,7 @@ func TestTheTeachersLikeliestPathIsTheMeasure(t *testing.T) {
 // TestOnlyWhatIsKnownCounts: unknown numbers change neither loss nor gradient, also where they are all that speaks for another path, and a sample without any
 // known one gives nothing; both with hypotheses and without.
 func TestOnlyWhatIsKnownCounts(t *testing.T) {
-	terms, d := apart(t, 10, 0, 0)
+	terms, d := spread(t, 10, 0, 0)
 	for n := range planNumbers {
 		d.truth.F[planNumbers+n] = math.NaN()
 		if n > 0 {

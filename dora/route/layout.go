@@ -71,10 +71,10 @@ func compile(t reflect.Type, done map[reflect.Type]*layout) *layout {
 			l.size = capnp.ObjectSize{DataSize: capnp.Size(8 * number(words[0], 16)), PointerCount: uint16(number(words[1], 16))}
 			continue
 		}
-		at, behind := strings.CutPrefix(words[1], "p")
+		at, pointed := strings.CutPrefix(words[1], "p")
 		row := field{name: words[0], index: i, at: uint32(number(at, 32))}
 		row.form, row.of = formOf(f.Type, done)
-		if behind != row.form.pointer() {
+		if pointed != row.form.pointer() {
 			panic(fmt.Sprintf("%s.%s is at %s", t, f.Name, words[1]))
 		}
 		if len(words) > 2 {

@@ -258,7 +258,7 @@ func (c *cache) append(entries []entry) (err error) {
 		if int64(len(record)) > c.bound {
 			continue
 		}
-		k, err := c.room(int64(len(record)))
+		k, err := c.makeSpace(int64(len(record)))
 		if err != nil {
 			return err
 		}
@@ -272,8 +272,8 @@ func (c *cache) append(entries []entry) (err error) {
 	return nil
 }
 
-// room is the number of the segment to write so many bytes to. Oldest segments go until these fit into the bound.
-func (c *cache) room(bytes int64) (int, error) {
+// makeSpace is the number of the segment to write so many bytes to. Oldest segments go until these fit into the bound.
+func (c *cache) makeSpace(bytes int64) (int, error) {
 	numbers := slices.Sorted(maps.Keys(c.segments))
 	last := 0
 	total := bytes

@@ -28,13 +28,13 @@ type lesson struct {
 }
 
 // prefetched is the number of lessons that are made while the step computes.
-const ahead = 2
+const prefetched = 2
 
 // lessons gives samples of a set in their order, size at a time, with what the teacher says of them. The channel is closed at the end,
 // or after a lesson with an error. Stop ends it and waits until nobody uses set and teacher any more, which may then be closed.
 func (r *run) lessons(ctx context.Context, set dataset.Set, order []int, size int) (lessons <-chan lesson, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	out := make(chan lesson, ahead)
+	out := make(chan lesson, prefetched)
 	go func() {
 		defer close(out)
 		var l lesson
@@ -51,7 +51,7 @@ func (r *run) lessons(ctx context.Context, set dataset.Set, order []int, size in
 			l = lesson{}
 			return ok
 		}
-		for s, err := range dataset.Load(ctx, set, order, r.opt.Workers, ahead*size) {
+		for s, err := range dataset.Load(ctx, set, order, r.opt.Workers, prefetched*size) {
 			if err != nil {
 				l.err = err
 				give()

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMetricsBehindTheCheckpointAreWrittenAgain: a resumed run keeps those up to its update, and none of a line that was cut.
-func TestMetricsBehindTheCheckpointAreWrittenAgain(t *testing.T) {
+// TestMetricsAfterTheCheckpointAreWrittenAgain: a resumed run keeps those up to its update, and none of a line that was cut.
+func TestMetricsAfterTheCheckpointAreWrittenAgain(t *testing.T) {
 	dir := t.TempDir()
 	m, err := openMetrics(dir, nil)
 	require.NoError(t, err)

@@ -120,7 +120,7 @@ func (r *run) openModel(ctx context.Context, flag, path string, inner []string) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	r.close, r.beside = append(r.close, t.Close), append(r.beside, t.Program)
+	r.close, r.companions = append(r.close, t.Close), append(r.companions, t.Program)
 	return t, nil
 }
 

@@ -203,7 +203,7 @@ func share(ctx context.Context, g collectives.Group, data []byte) ([]byte, error
 // programs is the digest of all that run: the step, and teacher and vision model where there are any.
 func (r *run) programs() (string, error) {
 	h := sha256.New()
-	for _, p := range append([]*runtime.Program{r.step.Program}, r.beside...) {
+	for _, p := range append([]*runtime.Program{r.step.Program}, r.companions...) {
 		text, err := digest(p)
 		if err != nil {
 			return "", err

@@ -46,7 +46,7 @@ func trained(t *testing.T, opt Options, n int, s settings) {
 }
 
 // distance is the relative L2 of two adapters' numbers; "" is the one that training starts from.
-func apart(t *testing.T, opt Options, a, b string) float64 {
+func distance(t *testing.T, opt Options, a, b string) float64 {
 	t.Helper()
 	file, err := onnx.Load(opt.Model)
 	require.NoError(t, err)
@@ -95,11 +95,11 @@ func TestRanksTrainAsOne(t *testing.T) {
 	assert.Equal(t, sum(t, dir("two"), lastFile), sum(t, dir("again"), lastFile))
 	assert.Equal(t, sum(t, dir("two"), bestFile), sum(t, dir("again"), bestFile))
 	for _, name := range []string{"two", "three"} {
-		d := apart(t, opt, name, "one")
+		d := distance(t, opt, name, "one")
 		t.Logf("%s ranks and one: relative L2 %.2g", name, d)
 		assert.LessOrEqual(t, d, 7.6e-9)
 	}
-	assert.Greater(t, apart(t, opt, "", "one"), 1e-3, "training changes the adapter")
+	assert.Greater(t, distance(t, opt, "", "one"), 1e-3, "training changes the adapter")
 	a, err := readMetrics(dir("one").Output, 100)
 	require.NoError(t, err)
 	for name, n := range map[string]float64{"two": 2, "three": 3} {
@@ -165,7 +165,7 @@ func TestARankThatIsKilledEndsTraining(t *testing.T) {
 		s.Resume = true
 		trained(t, opt, n, s)
 		if n == 1 {
-			assert.LessOrEqual(t, apart(t, opt, s.Output, "through"), 1e-6)
+			assert.LessOrEqual(t, distance(t, opt, s.Output, "through"), 1e-6)
 			continue
 		}
 		o := opt
@@ -191,7 +191,7 @@ func TestFewerRanksGoOnWithOtherMicroBatches(t *testing.T) {
 	j.Wait()
 	s.Resume = true
 	trained(t, opt, 2, s) // six samples each, at once
-	assert.LessOrEqual(t, apart(t, opt, "fewer", "more"), 1e-6)
+	assert.LessOrEqual(t, distance(t, opt, "fewer", "more"), 1e-6)
 }
 
 // TestRanksWithOtherSettingsAreRefused before the first update, on all of them.
@@ -304,8 +304,8 @@ func TestAGradientThatIsNotFiniteOnOneRank(t *testing.T) {
 		}
 		assert.Equal(t, 2, skipped, "%s: an update of each epoch", name)
 	}
-	assert.LessOrEqual(t, apart(t, opt, "two", "one"), 1e-6)
-	assert.Greater(t, apart(t, opt, "", "one"), 1e-3)
+	assert.LessOrEqual(t, distance(t, opt, "two", "one"), 1e-6)
+	assert.Greater(t, distance(t, opt, "", "one"), 1e-3)
 }
 
 // TestRanksThatDivergeStopAfterTheSameUpdate, by the loss of all: each for itself, with the same words.

@@ -35,7 +35,7 @@ type run struct {
 	training, held dataset.Set
 	teacher        *teacher.Teacher // nil without one
 	teach          teach
-	beside         []*runtime.Program // teacher and vision model
+	companions     []*runtime.Program // teacher and vision model
 	close          []func() error
 
 	schedule schedule

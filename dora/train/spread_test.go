@@ -51,18 +51,18 @@ func TestSquaresAreTheVariationThatIsNotExplained(t *testing.T) {
 		}
 		return x
 	}
-	for name, apart := range map[string]float64{"values that change": 1, "values that hardly change": 1e-5} {
-		t.Run(name, func(t *testing.T) { squares(t, draw, apart) })
+	for name, spacing := range map[string]float64{"values that change": 1, "values that hardly change": 1e-5} {
+		t.Run(name, func(t *testing.T) { squares(t, draw, spacing) })
 	}
 }
 
-func squares(t *testing.T, draw func(n int, mean float64) []float64, apart float64) {
+func squares(t *testing.T, draw func(n int, mean float64) []float64, spacing float64) {
 	dir := t.TempDir()
 	var set rows
 	for range 24 {
 		x := draw(4, 6)
 		for i := range x {
-			x[i] = float64(float32(6 + apart*(x[i]-6)))
+			x[i] = float64(float32(6 + spacing*(x[i]-6)))
 		}
 		set = append(set, x)
 	}

@@ -18,7 +18,7 @@ import (
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(f, tiny(f)))
 	for _, p := range []*onnxpb.ModelProto{
-		chain(step{"if", names("x"), names("y"), inner("i", step{"i", names("x"), names("i"), nil})}),
+		sequence(step{"if", names("x"), names("y"), inner("i", step{"i", names("x"), names("i"), nil})}),
 		{Functions: []*onnxpb.FunctionProto{{Name: proto.String("F")}}, Graph: &onnxpb.GraphProto{}},
 		{Graph: &onnxpb.GraphProto{Initializer: []*onnxpb.TensorProto{external("location", "w.bin", "offset", "3")}}},
 	} {

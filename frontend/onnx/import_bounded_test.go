@@ -74,7 +74,7 @@ func TestBoxesBeyondTheBoundAreCounted(t *testing.T) {
 }
 
 // What is computed for each element that was found leaves the first ones as ONNX has them.
-func TestPaddingStaysBehindWhatIsMeant(t *testing.T) {
+func TestPaddingFollowsWhatIsMeant(t *testing.T) {
 	m := following(t, func(b *onnx.Builder) {
 		b.Node("Transpose", []string{"at"}, []string{"pairs"}) // [n,2]
 		b.Node("GatherND", []string{"data", "pairs"}, []string{"found"})

@@ -56,11 +56,11 @@ func (s *site) window(in, kernel []int, crops bool) windowAttrs {
 // positions counts the places along dimension i, of the given size, where the window fits, and the elements that
 // remain.
 func (s *site) positions(w windowAttrs, i, size int) (count, rest int) {
-	room := size + w.pads[i] + w.pads[len(w.pads)/2+i] - (w.kernel[i]-1)*w.dilations[i] - 1
-	if room < 0 {
+	lastStart := size + w.pads[i] + w.pads[len(w.pads)/2+i] - (w.kernel[i]-1)*w.dilations[i] - 1
+	if lastStart < 0 {
 		s.fail("the kernel %v is larger than the padded input, %d along dimension %d", w.kernel, size, i)
 	}
-	return room/w.strides[i] + 1, room % w.strides[i]
+	return lastStart/w.strides[i] + 1, lastStart % w.strides[i]
 }
 
 // halves splits a padding in two; the odd element goes to the end if upper. Where strides are larger than the kernel,

@@ -83,14 +83,14 @@ func concatFromSequence(s *site) {
 		s.fail("the sequence is empty")
 	}
 	s.need("axis")
-	stack := s.bool("new_axis", false)
+	newAxis := s.bool("new_axis", false)
 	first := list[0].Type
 	rank := first.Rank()
-	if stack {
+	if newAxis {
 		rank++
 	}
 	axis := s.axis(s.int("axis", 0), rank)
-	if stack {
+	if newAxis {
 		for i, v := range list {
 			if !v.Type.Equal(first) {
 				s.fail("its tensors are %v and %v, want one type", first, v.Type)

@@ -66,15 +66,15 @@ func melWeightMatrix(s *site) {
 		a.F[row*bins+col] = v
 	}
 	for i := range bins {
-		left, centre, right := at[i], at[i+1], at[i+2]
-		if centre == left {
-			set(centre, i, 1)
+		left, middle, right := at[i], at[i+1], at[i+2]
+		if middle == left {
+			set(middle, i, 1)
 		}
-		for j := left; j <= centre && centre > left; j++ {
-			set(j, i, float64(j-left)/float64(centre-left))
+		for j := left; j <= middle && middle > left; j++ {
+			set(j, i, float64(j-left)/float64(middle-left))
 		}
-		for j := centre; j < right; j++ {
-			set(j, i, float64(right-j)/float64(right-centre))
+		for j := middle; j < right; j++ {
+			set(j, i, float64(right-j)/float64(right-middle))
 		}
 	}
 	s.out(0, s.cast(s.constant(a.Tensor()), s.dtype("output_datatype", ir.Float32)))

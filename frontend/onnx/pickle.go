@@ -31,9 +31,9 @@ type (
 
 // Limits on a pickle; openpilot's are about a thousand bytes.
 const (
-	maxPickle      = 1 << 20
-	maxPickleStack = 1 << 16
-	maxPickleMemo  = 1 << 16
+	maxPickle       = 1 << 20
+	maxPickleValues = 1 << 16
+	maxPickleMemo   = 1 << 16
 )
 
 // unpickle reads the value of a pickle of any protocol (0 to 5).
@@ -51,13 +51,13 @@ func unpickle(data []byte) (any, error) {
 
 // unpickler is the machine. After the first error its methods go on with zero values; run stops after the instruction.
 type unpickler struct {
-	data  []byte
-	pos   int // next byte
-	at    int // where the current instruction began
-	stack []any
-	marks []int // heights of the stack
-	memo  map[int]any
-	err   error
+	data   []byte
+	pos    int // next byte
+	at     int // where the current instruction began
+	values []any
+	marks  []int // heights of the stack
+	memo   map[int]any
+	err    error
 }
 
 var errPickleEnd = errors.New("the pickle ends within an instruction")
@@ -87,7 +87,7 @@ func (u *unpickler) run() any {
 			return v
 		}
 		u.step(op)
-		if len(u.stack) > maxPickleStack || len(u.marks) > maxPickleStack || len(u.memo) > maxPickleMemo {
+		if len(u.values) > maxPickleValues || len(u.marks) > maxPickleValues || len(u.memo) > maxPickleMemo {
 			u.fail("the pickle holds too many values")
 		}
 	}
@@ -106,9 +106,9 @@ func (u *unpickler) step(op byte) {
 			u.fail("%w", errPickleEnd)
 		}
 	case '(': // MARK
-		u.marks = append(u.marks, len(u.stack))
+		u.marks = append(u.marks, len(u.values))
 	case '0': // POP
-		if n := len(u.marks); n > 0 && u.marks[n-1] == len(u.stack) {
+		if n := len(u.marks); n > 0 && u.marks[n-1] == len(u.values) {
 			u.marks = u.marks[:n-1]
 		} else {
 			u.pop()
@@ -269,7 +269,7 @@ func (u *unpickler) slice(args any) (s pySlice) {
 	return pySlice{bounds[0], bounds[1]}
 }
 
-func (u *unpickler) push(v any) { u.stack = append(u.stack, v) }
+func (u *unpickler) push(v any) { u.values = append(u.values, v) }
 
 // popN pops n values, but none below the last mark.
 func (u *unpickler) popN(n int) []any {
@@ -277,12 +277,12 @@ func (u *unpickler) popN(n int) []any {
 	if len(u.marks) > 0 {
 		floor = u.marks[len(u.marks)-1]
 	}
-	if len(u.stack)-floor < n {
+	if len(u.values)-floor < n {
 		u.fail("the stack is empty")
 		return make([]any, n)
 	}
-	items := slices.Clone(u.stack[len(u.stack)-n:])
-	u.stack = u.stack[:len(u.stack)-n]
+	items := slices.Clone(u.values[len(u.values)-n:])
+	u.values = u.values[:len(u.values)-n]
 	return items
 }
 
@@ -300,7 +300,7 @@ func (u *unpickler) popMark() []any {
 		u.fail("there is no mark on the stack")
 		return nil
 	}
-	items := u.popN(len(u.stack) - u.marks[len(u.marks)-1])
+	items := u.popN(len(u.values) - u.marks[len(u.marks)-1])
 	u.marks = u.marks[:len(u.marks)-1]
 	return items
 }

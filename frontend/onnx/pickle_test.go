@@ -126,8 +126,8 @@ func TestUnpickleRefuses(t *testing.T) {
 		{"bad escape", "S'\\q'\n.", "escape"},
 		{"unquoted", "Sabc\n.", "is not a quoted str"},
 		{"bytes after the end", "N.N.", "2 bytes follow the end of the pickle"},
-		{"deep stack", strings.Repeat("N", maxPickleStack+1) + ".", "the pickle holds too many values"},
-		{"many marks", strings.Repeat("(", maxPickleStack+1) + ".", "the pickle holds too many values"},
+		{"deep stack", strings.Repeat("N", maxPickleValues+1) + ".", "the pickle holds too many values"},
+		{"many marks", strings.Repeat("(", maxPickleValues+1) + ".", "the pickle holds too many values"},
 		{"long", strings.Repeat("N0", maxPickle), "bytes, more than"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

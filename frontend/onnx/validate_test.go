@@ -17,8 +17,8 @@ type step struct {
 	body    *onnxpb.GraphProto
 }
 
-// chain is a graph of Relu-like nodes from input x to output y.
-func chain(steps ...step) *onnxpb.ModelProto {
+// sequence is a graph of Relu-like nodes from input x to output y.
+func sequence(steps ...step) *onnxpb.ModelProto {
 	b := NewBuilder("g", 17)
 	b.Input("x", ir.Float32, 1)
 	b.Output("y", ir.Float32, 1)
@@ -35,7 +35,7 @@ func chain(steps ...step) *onnxpb.ModelProto {
 func names(list ...string) []string { return list }
 
 func inner(out string, steps ...step) *onnxpb.GraphProto {
-	g := chain(steps...).Graph
+	g := sequence(steps...).Graph
 	g.Input = nil
 	g.Output[0].Name = proto.String(out)
 	return g
@@ -47,15 +47,15 @@ func TestValidateOrdersNodes(t *testing.T) {
 		model *onnxpb.ModelProto
 		want  []string
 	}{
-		{"sorted stays", chain(step{"a", names("x"), names("p"), nil}, step{"b", names("x"), names("q"), nil}, step{"c", names("p", "q"), names("y"), nil}),
+		{"sorted stays", sequence(step{"a", names("x"), names("p"), nil}, step{"b", names("x"), names("q"), nil}, step{"c", names("p", "q"), names("y"), nil}),
 			names("a", "b", "c")},
-		{"reversed", chain(step{"c", names("b", ""), names("y"), nil}, step{"b", names("a"), names("b"), nil}, step{"a", names("x"), names("a"), nil}),
+		{"reversed", sequence(step{"c", names("b", ""), names("y"), nil}, step{"b", names("a"), names("b"), nil}, step{"a", names("x"), names("a"), nil}),
 			names("a", "b", "c")},
-		{"what a node needs comes right before it", chain(step{"c", names("q"), names("y"), nil}, step{"a", names("x"), names("p"), nil}, step{"b", names("x"), names("q"), nil}),
+		{"what a node needs comes right before it", sequence(step{"c", names("q"), names("y"), nil}, step{"a", names("x"), names("p"), nil}, step{"b", names("x"), names("q"), nil}),
 			names("b", "c", "a")},
-		{"an inner graph's use counts", chain(step{"if", names("x"), names("y"), inner("i", step{"i", names("late"), names("i"), nil})}, step{"a", names("x"), names("late"), nil}),
+		{"an inner graph's use counts", sequence(step{"if", names("x"), names("y"), inner("i", step{"i", names("late"), names("i"), nil})}, step{"a", names("x"), names("late"), nil}),
 			names("a", "if")},
-		{"an inner graph's own name does not", chain(step{"if", names("x"), names("y"), inner("late", step{"i", names("x"), names("late"), nil})}, step{"a", names("x"), names("late"), nil}),
+		{"an inner graph's own name does not", sequence(step{"if", names("x"), names("y"), inner("late", step{"i", names("x"), names("late"), nil})}, step{"a", names("x"), names("late"), nil}),
 			names("if", "a")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestValidateOrdersNodes(t *testing.T) {
 
 func TestValidateRefuses(t *testing.T) {
 	change := func(f func(m *onnxpb.ModelProto)) *onnxpb.ModelProto {
-		m := chain(step{"a", names("x"), names("y"), nil})
+		m := sequence(step{"a", names("x"), names("y"), nil})
 		f(m)
 		return m
 	}
@@ -88,23 +88,23 @@ func TestValidateRefuses(t *testing.T) {
 		model      *onnxpb.ModelProto
 	}{
 		{"cycle of three", `m.onnx: node "b" (Op, opset 17): its input depends on its own output, by the cycle "b" ← "d" ← "c"`,
-			chain(step{"a", names("x"), names("y"), nil}, step{"b", names("d"), names("b"), nil}, step{"c", names("b"), names("c"), nil}, step{"d", names("c"), names("d"), nil}, step{"e", names("d"), names("e"), nil})},
+			sequence(step{"a", names("x"), names("y"), nil}, step{"b", names("d"), names("b"), nil}, step{"c", names("b"), names("c"), nil}, step{"d", names("c"), names("d"), nil}, step{"e", names("d"), names("e"), nil})},
 		{"node that feeds itself", `m.onnx: node "a" (Op, opset 17): its input depends on its own output, by the cycle "a"`,
-			chain(step{"a", names("y"), names("y"), nil})},
+			sequence(step{"a", names("y"), names("y"), nil})},
 		{"cycle through an inner graph", `its input depends on its own output`,
-			chain(step{"if", names("x"), names("y"), inner("i", step{"i", names("y"), names("i"), nil})})},
+			sequence(step{"if", names("x"), names("y"), inner("i", step{"i", names("y"), names("i"), nil})})},
 		{"undefined input", `m.onnx: node "a" (Op, opset 17): input "z" is not defined; no graph input, initializer or node provides it`,
-			chain(step{"a", names("z"), names("y"), nil})},
+			sequence(step{"a", names("z"), names("y"), nil})},
 		{"undefined input of an inner graph", `m.onnx: node "i" (Op, opset 17): input "z" is not defined`,
-			chain(step{"if", names("x"), names("y"), inner("i", step{"i", names("z"), names("i"), nil})})},
+			sequence(step{"if", names("x"), names("y"), inner("i", step{"i", names("z"), names("i"), nil})})},
 		{"an inner graph's value used outside", `m.onnx: node "a" (Op, opset 17): input "i" is not defined`,
-			chain(step{"if", names("x"), names("p"), inner("i", step{"i", names("x"), names("i"), nil})}, step{"a", names("i"), names("y"), nil})},
-		{"undefined output", `m.onnx: graph output "y" is not defined`, chain(step{"a", names("x"), names("z"), nil})},
+			sequence(step{"if", names("x"), names("p"), inner("i", step{"i", names("x"), names("i"), nil})}, step{"a", names("i"), names("y"), nil})},
+		{"undefined output", `m.onnx: graph output "y" is not defined`, sequence(step{"a", names("x"), names("z"), nil})},
 		{"output twice", `m.onnx: graph output "y" is listed twice`, change(func(m *onnxpb.ModelProto) { m.Graph.Output = append(m.Graph.Output, m.Graph.Output[0]) })},
 		{"no output", `m.onnx: the graph has no outputs`, change(func(m *onnxpb.ModelProto) { m.Graph.Output = nil })},
 		{"value from two nodes", `m.onnx: node "b" (Op, opset 17): value "y" is defined twice: by node "a" and by node "b"`,
-			chain(step{"a", names("x"), names("y"), nil}, step{"b", names("x"), names("y"), nil})},
-		{"value from node and input", `value "x" is defined twice: by graph input and by node "a"`, chain(step{"a", names("x"), names("x"), nil})},
+			sequence(step{"a", names("x"), names("y"), nil}, step{"b", names("x"), names("y"), nil})},
+		{"value from node and input", `value "x" is defined twice: by graph input and by node "a"`, sequence(step{"a", names("x"), names("x"), nil})},
 		{"input twice", `m.onnx: value "x" is defined twice: by graph input and by graph input`,
 			change(func(m *onnxpb.ModelProto) { m.Graph.Input = append(m.Graph.Input, m.Graph.Input[0]) })},
 		{"initializer twice", `m.onnx: value "w" is defined twice: by two initializers`,
@@ -165,19 +165,19 @@ func TestValidateAdmits(t *testing.T) {
 		model *onnxpb.ModelProto
 	}{
 		{"an initializer that is the default of an input", func() *onnxpb.ModelProto {
-			m := chain(step{"a", names("x"), names("y"), nil})
+			m := sequence(step{"a", names("x"), names("y"), nil})
 			m.Graph.Initializer = []*onnxpb.TensorProto{{Name: proto.String("x")}}
 			return m
 		}()},
 		{"an output that is an input", func() *onnxpb.ModelProto {
-			m := chain()
+			m := sequence()
 			m.Graph.Output[0].Name = proto.String("x")
 			return m
 		}()},
-		{"absent inputs and unwanted outputs", chain(step{"a", names("", "x", ""), names("", "y", ""), nil})},
-		{"an inner graph that reuses a name", chain(step{"p", names("x"), names("p"), nil}, step{"if", names("p"), names("y"), inner("p", step{"i", names("x"), names("p"), nil})})},
+		{"absent inputs and unwanted outputs", sequence(step{"a", names("", "x", ""), names("", "y", ""), nil})},
+		{"an inner graph that reuses a name", sequence(step{"p", names("x"), names("p"), nil}, step{"if", names("p"), names("y"), inner("p", step{"i", names("x"), names("p"), nil})})},
 		{"a local function in a domain of its own", func() *onnxpb.ModelProto {
-			m := chain(step{"a", names("x"), names("y"), nil})
+			m := sequence(step{"a", names("x"), names("y"), nil})
 			m.Graph.Node[0].Domain, m.Graph.Node[0].OpType = proto.String("f"), proto.String("F")
 			m.Functions = []*onnxpb.FunctionProto{{Domain: proto.String("f"), Name: proto.String("F"), Input: names("p"), Output: names("p")}}
 			return m

@@ -23,7 +23,7 @@ func unmarshal(data []byte, m *onnxpb.ModelProto) error {
 		return err
 	}
 	const raw = 32 // a slice, and its index in the copy
-	need := int64(len(data)) + raw*int64(len(raws)) + weigh(lean, m.ProtoReflect().Descriptor(), 0)
+	need := int64(len(data)) + raw*int64(len(raws)) + footprint(lean, m.ProtoReflect().Descriptor(), 0)
 	if err := memory.Default().Check(need, "decoding it"); err != nil {
 		return err
 	}
@@ -74,9 +74,9 @@ func cut(out, msg []byte, raws *[][]byte, path ...protowire.Number) ([]byte, err
 // messageBytes bounds what a message takes: the struct, and what importing its node or value makes.
 const messageBytes = 1 << 10
 
-// weigh estimates how many bytes a message takes when it is decoded: two bytes of a file may be a message. The
+// footprint estimates how many bytes a message takes when it is decoded: two bytes of a file may be a message. The
 // library checks what is not a message.
-func weigh(msg []byte, d protoreflect.MessageDescriptor, depth int) int64 {
+func footprint(msg []byte, d protoreflect.MessageDescriptor, depth int) int64 {
 	n := int64(messageBytes)
 	for len(msg) > 0 && depth < maxNesting {
 		num, typ, tag := protowire.ConsumeTag(msg)
@@ -93,7 +93,7 @@ func weigh(msg []byte, d protoreflect.MessageDescriptor, depth int) int64 {
 			n += 32 // an element of a slice that grows
 		case field != nil && field.Message() != nil:
 			inner, _ := protowire.ConsumeBytes(msg[tag:])
-			n += weigh(inner, field.Message(), depth+1)
+			n += footprint(inner, field.Message(), depth+1)
 		case field != nil && field.IsPacked():
 			n += 8 * int64(size) // numbers of a byte each
 		default:

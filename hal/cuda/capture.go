@@ -15,16 +15,16 @@ import (
 // the capture sets what the next op depends on.
 type capture struct {
 	*graph
-	ops   []hal.Op
-	after [][]int // by op: the nodes that it follows
-	chain []bool  // the op follows only the node recorded before it, which is the stream's default
-	early []bool  // by a programmatic edge, where they are wanted
-	nodes []uintptr
+	ops     []hal.Op
+	after   [][]int // by op: the nodes that it follows
+	inOrder []bool  // the op follows only the node recorded before it, which is the stream's default
+	early   []bool  // by a programmatic edge, where they are wanted
+	nodes   []uintptr
 }
 
 func newCapture(g *graph, ops []hal.Op, dependent bool) (*capture, error) {
 	n := len(ops)
-	c := &capture{graph: g, ops: ops, after: make([][]int, n), chain: make([]bool, n), early: make([]bool, n), nodes: make([]uintptr, n)}
+	c := &capture{graph: g, ops: ops, after: make([][]int, n), inOrder: make([]bool, n), early: make([]bool, n), nodes: make([]uintptr, n)}
 	g.wanted = 0
 	last := []int{}
 	for i := range ops {
@@ -43,9 +43,9 @@ func newCapture(g *graph, ops []hal.Op, dependent bool) (*capture, error) {
 		if !isNode(&ops[i]) {
 			continue
 		}
-		c.chain[i] = slices.Equal(c.after[i], last)
+		c.inOrder[i] = slices.Equal(c.after[i], last)
 		// A programmatic edge joins two kernels; after a copy the edge is a plain one.
-		if ops[i].Dependent && c.chain[i] && len(c.after[i]) > 0 && ops[c.after[i][0]].Kernel != "" {
+		if ops[i].Dependent && c.inOrder[i] && len(c.after[i]) > 0 && ops[c.after[i][0]].Kernel != "" {
 			c.early[i] = dependent
 			g.wanted++
 		}
@@ -62,7 +62,7 @@ func (c *capture) record(i int, fn uintptr) error {
 	if !isNode(op) {
 		return nil
 	}
-	if !c.chain[i] {
+	if !c.inOrder[i] {
 		if err := c.comesAfter(c.after[i]); err != nil {
 			return err
 		}

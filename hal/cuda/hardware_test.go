@@ -16,8 +16,8 @@ import (
 	"github.com/spark-compile/spark-compile/internal/testing/fakecuda"
 )
 
-// chain captures n kernels, each of which may begin before its predecessor has ended.
-func chain(t *testing.T, d *Device, n int) (*graph, error) {
+// sequence captures n kernels, each of which may begin before its predecessor has ended.
+func sequence(t *testing.T, d *Device, n int) (*graph, error) {
 	t.Helper()
 	m, err := d.Load(context.Background(), hal.Image{PTX: ".version 8.8"})
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestARunEndsWithItsContext(t *testing.T) {
 	f, d := open(t, false)
 	mem, err := d.Alloc(64, hal.DeviceMemory)
 	require.NoError(t, err)
-	g, err := chain(t, d, 1)
+	g, err := sequence(t, d, 1)
 	require.NoError(t, err)
 	soon := func(f func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -81,7 +81,7 @@ func TestEdgesAreThoseOfTheLaunchList(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f, d := open(t, false)
 			f.Set("edges wrong", c.wrong)
-			g, err := chain(t, d, 3)
+			g, err := sequence(t, d, 3)
 			if c.fails != "" {
 				require.ErrorContains(t, err, c.fails)
 				require.NotContains(t, f.Log(), "instantiate")
@@ -107,7 +107,7 @@ func TestEdgesAreThoseOfTheLaunchList(t *testing.T) {
 func TestADriverWithoutProgrammaticLaunchesGetsPlainOnes(t *testing.T) {
 	f, d := open(t, false)
 	f.Set("no programmatic launches", 1)
-	g, err := chain(t, d, 3)
+	g, err := sequence(t, d, 3)
 	require.NoError(t, err)
 	wanted, programmatic := g.Programmatic()
 	require.Equal(t, []int{2, 0}, []int{wanted, programmatic})
@@ -191,16 +191,16 @@ func TestCodeIsLoadedInAnotherFormWhateverFails(t *testing.T) {
 func TestTheCarveOutIsAHint(t *testing.T) {
 	f, d := open(t, false)
 	f.Fail("cuFuncSetAttribute", 0, 1)
-	g, err := chain(t, d, 1)
+	g, err := sequence(t, d, 1)
 	require.NoError(t, err)
 	require.NoError(t, g.Close())
 	f.Fail("cuFuncSetAttribute", 0, 719)
-	_, err = chain(t, d, 1)
+	_, err = sequence(t, d, 1)
 	require.ErrorIs(t, err, hal.ErrDeviceLost)
 	f.Reset(false)
 	d, err = Open(Options{Library: f.Path, Switches: hal.Switches{NoCarveout: true}})
 	require.NoError(t, err)
-	g, err = chain(t, d, 1)
+	g, err = sequence(t, d, 1)
 	require.NoError(t, err)
 	require.NotContains(t, f.Log(), "carveout 100 of k")
 	require.NoError(t, g.Close())

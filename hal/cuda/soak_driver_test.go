@@ -511,12 +511,12 @@ func (r *rogue) serve(name string, args []uintptr, tid int) int {
 			s.record(recorded{dst: uint64(args[0]), src: uint64(args[1]), bytes: int(args[2])})
 		}
 	case "cuGraphGetEdges":
-		g, n, room := r.the("graph", args[0], name), 0, int(*(*uint64)(pointer(args, 4)))
-		from, to := unsafe.Slice((*uintptr)(pointer(args, 1)), room), unsafe.Slice((*uintptr)(pointer(args, 2)), room)
-		data := unsafe.Slice((*edgeData)(pointer(args, 3)), room)
+		g, n, capacity := r.the("graph", args[0], name), 0, int(*(*uint64)(pointer(args, 4)))
+		from, to := unsafe.Slice((*uintptr)(pointer(args, 1)), capacity), unsafe.Slice((*uintptr)(pointer(args, 2)), capacity)
+		data := unsafe.Slice((*edgeData)(pointer(args, 3)), capacity)
 		for i, x := range g.graph.nodes {
 			for _, j := range x.after {
-				if n == room {
+				if n == capacity {
 					break
 				}
 				from[n], to[n], data[n] = j, uintptr(i+1), edgeData{}

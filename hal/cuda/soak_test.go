@@ -535,7 +535,7 @@ func (k *soak) use(s *soakSession) (what string, o outcome, err error) {
 		what = entry
 		x, lent := k.bytes(), false
 		if k.rng.IntN(3) == 0 {
-			if lent, err = s.Lend("x", x); err != nil {
+			if lent, err = s.BindHostMemory("x", x); err != nil {
 				what, o.err = "lend", err
 				if errors.Is(err, hal.ErrBusy) && s.busy {
 					o.allowed = append(o.allowed, hal.ErrBusy)
@@ -662,8 +662,8 @@ func (k *soak) close() error {
 func (k *soak) run(operations int) error {
 	for i := range operations {
 		alarm := time.AfterFunc(30*time.Second, func() {
-			stacks := make([]byte, 1<<20)
-			panic(fmt.Sprintf("operation %d hangs\n%s\n%s", i, strings.Join(k.trail, "\n"), stacks[:goruntime.Stack(stacks, true)]))
+			traces := make([]byte, 1<<20)
+			panic(fmt.Sprintf("operation %d hangs\n%s\n%s", i, strings.Join(k.trail, "\n"), traces[:goruntime.Stack(traces, true)]))
 		})
 		err := k.operation()
 		alarm.Stop()

@@ -30,9 +30,9 @@ func timedRuns(lines []string) (runs []string) {
 
 func TestTimedRun_AfterAnotherGraph(t *testing.T) {
 	f, d := open(t, false)
-	g, err := chain(t, d, 1)
+	g, err := sequence(t, d, 1)
 	require.NoError(t, err)
-	flush, err := chain(t, d, 1)
+	flush, err := sequence(t, d, 1)
 	require.NoError(t, err)
 	took, err := g.RunTimed(context.Background(), hal.Timing{Before: flush})
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestTimedRun_AfterAnotherGraph(t *testing.T) {
 	require.NoError(t, g.Close())
 
 	_, other := open(t, false)
-	foreign, err := chain(t, other, 1)
+	foreign, err := sequence(t, other, 1)
 	require.NoError(t, err)
 	_, err = g.RunTimed(t.Context(), hal.Timing{Before: foreign})
 	require.ErrorContains(t, err, "of another device")
@@ -63,7 +63,7 @@ func TestTimedRun_AfterAnotherGraph(t *testing.T) {
 func TestTimedRun_SlowHost(t *testing.T) {
 	f, d := open(t, false)
 	d.delays.since = time.Since
-	g, err := chain(t, d, 1)
+	g, err := sequence(t, d, 1)
 	require.NoError(t, err)
 	f.Set("launch microseconds", 2000)
 	_, err = g.RunTimed(t.Context(), hal.Timing{Runs: 3})
@@ -97,7 +97,7 @@ func TestTimedRun_WaitsOfTheDeviceAreSeen(t *testing.T) {
 	for _, runs := range []int{1, 2, 10} {
 		f, d := open(t, false)
 		d.delays.since = time.Since
-		g, err := chain(t, d, 1)
+		g, err := sequence(t, d, 1)
 		require.NoError(t, err)
 		f.Set("launch microseconds", 5000)
 		f.Set("timed microseconds", 5000*runs+2000) // the last run ends after its launch
@@ -115,13 +115,13 @@ func TestTimedRun_WaitsOfTheDeviceAreSeen(t *testing.T) {
 func TestCapture_EdgesWithData(t *testing.T) {
 	f, d := open(t, false)
 	f.Set("lossy query", 1)
-	g, err := chain(t, d, 3)
+	g, err := sequence(t, d, 3)
 	require.NoError(t, err)
 	wanted, captured := g.Programmatic()
 	require.Equal(t, []int{2, 2}, []int{wanted, captured})
 	require.NoError(t, g.Close())
 	delete(d.entries, captureInfo3)
-	_, err = chain(t, d, 3)
+	_, err = sequence(t, d, 3)
 	require.ErrorContains(t, err, "cuStreamGetCaptureInfo", "a driver without version 3 says so")
 }
 

@@ -719,7 +719,7 @@ func TestLaunchesThatTheDriverWouldRefuse(t *testing.T) {
 // TestKnowledgeTravelsByReleaseAndAcquire: block 0 writes and raises flag 0; block 1 waits for it and raises flag 1;
 // block 2 waits for that and reads what block 0 wrote. late has block 0 write after its release.
 func TestKnowledgeTravelsByReleaseAndAcquire(t *testing.T) {
-	chain := func(late bool) string {
+	sequence := func(late bool) string {
 		return build("sm_90", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {
 			i, b := tidX(k), ctaX(k)
 			data := element(k, p[0], i)
@@ -753,7 +753,7 @@ func TestKnowledgeTravelsByReleaseAndAcquire(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		opts := Options{Check: true, Workers: workers}
 		run := func(late bool) error {
-			return RunKernelWith(opts, chain(late), "k", [3]int{3, 1, 1}, [3]int{32, 1, 1}, 0, make([]uint32, 32), make([]uint32, 64))
+			return RunKernelWith(opts, sequence(late), "k", [3]int{3, 1, 1}, [3]int{32, 1, 1}, 0, make([]uint32, 32), make([]uint32, 64))
 		}
 		require.NoError(t, run(false))
 		var v *Violation

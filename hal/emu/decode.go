@@ -339,12 +339,12 @@ var started = time.Now()
 const (
 	multiprocessors = 4
 	cyclesPerNS     = 2
-	cyclesApart     = 0x35a00000 // from the counter of one multiprocessor to the next
+	cycleOffset     = 0x35a00000 // from the counter of one multiprocessor to the next
 )
 
 // cycles is what a multiprocessor has counted at a time.
 func cycles(at time.Duration, sm uint32) uint32 {
-	return uint32(cyclesPerNS*at.Nanoseconds()) + sm*cyclesApart
+	return uint32(cyclesPerNS*at.Nanoseconds()) + sm*cycleOffset
 }
 
 // instr resolves the operands.

@@ -109,7 +109,7 @@ func TestLaunch_FollowsLentMemory(t *testing.T) {
 	require.NoError(t, err)
 	first, second := make([]byte, 256), make([]byte, 256)
 	for _, bytes := range [][]byte{first, second} {
-		require.NoError(t, out.(*memory).Lend(bytes))
+		require.NoError(t, out.(*memory).BindHost(bytes))
 		require.NoError(t, g.Run(t.Context()))
 		require.Equal(t, slices.Repeat([]byte{7, 0, 0, 0}, 64), bytes)
 		clear(first)

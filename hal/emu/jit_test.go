@@ -303,16 +303,18 @@ func TestEnginesFindTheSameViolations(t *testing.T) {
 	}
 }
 
-// TestChainsOnFewRegisters runs random instructions, each of which reads what the last ones have written and writes
+// TestDependentInstructionsOnFewRegisters runs random instructions, each of which reads what the last ones have written and writes
 // over it: in whole and in guarded lanes, with loads and stores between, of numbers that are often infinite or NaN.
-func TestChainsOnFewRegisters(t *testing.T) { chains(t, 60, 3, 40, 5) }
+func TestDependentInstructionsOnFewRegisters(t *testing.T) { dependentInstructions(t, 60, 3, 40, 5) }
 
-// TestChainsOnManyRegisters does so with more registers than the processor has, and seldom with a guard.
-func TestChainsOnManyRegisters(t *testing.T) { chains(t, 20, 24, 400, 100) }
+// TestDependentInstructionsOnManyRegisters does so with more registers than the processor has, and seldom with a guard.
+func TestDependentInstructionsOnManyRegisters(t *testing.T) {
+	dependentInstructions(t, 20, 24, 400, 100)
+}
 
-// chains holds random kernels of so many registers of two classes and so many instructions, one of guarded of them
+// dependentInstructions checks random kernels of so many registers of two classes and so many instructions, one of guarded of them
 // with a guard, against the specification.
-func chains(t *testing.T, seeds uint64, registers, instructions, guarded int) {
+func dependentInstructions(t *testing.T, seeds uint64, registers, instructions, guarded int) {
 	floats := map[string]int{"add.rn.f32": 2, "sub.rn.f32": 2, "mul.rn.f32": 2, "fma.rn.f32": 3, "max.f32": 2, "min.NaN.f32": 2, "sqrt.rn.f32": 1,
 		"ex2.approx.f32": 1, "neg.f32": 1, "abs.f32": 1, "mov.f32": 1}
 	ints := map[string]int{"add.u32": 2, "sub.u32": 2, "xor.b32": 2, "mad.lo.u32": 3, "div.u32": 2, "rem.u32": 2, "not.b32": 1, "mov.u32": 1}

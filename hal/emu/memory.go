@@ -40,9 +40,9 @@ func (m *memory) Bytes() []byte {
 	return m.data
 }
 
-// Lend binds host memory of the same size in place of the memory's own, until the next call: launches without checks
+// BindHost binds host memory of the same size in place of the memory's own, until the next call: launches without checks
 // access it in place. Slices that Bytes returned before no longer alias the memory.
-func (m *memory) Lend(data []byte) error {
+func (m *memory) BindHost(data []byte) error {
 	if len(data) != len(m.data) || m.dev.opts.Check {
 		return fmt.Errorf("emu: %d bytes lent to an allocation of %d, checks %v: as many are wanted, and no checks", len(data), len(m.data), m.dev.opts.Check)
 	}

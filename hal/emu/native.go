@@ -196,7 +196,7 @@ func (w *warp) runNative(n *nativeBlock, budget int64) int64 {
 			w.merge()
 		}
 		x.Mask, x.NextPC = w.mask, int32(w.nextPC)
-		x.Copies, x.CopyCount, x.CopyRoom, x.Group = pointer(w.copies[:cap(w.copies)]), int64(len(w.copies)), int64(cap(w.copies)), int64(w.group)
+		x.Copies, x.CopyCount, x.CopySpace, x.Group = pointer(w.copies[:cap(w.copies)]), int64(len(w.copies)), int64(cap(w.copies)), int64(w.group)
 		if err := n.code.Run(x, w.pc); err != nil {
 			w.b.l.dev.engine.refuse()
 			w.b.native = nil

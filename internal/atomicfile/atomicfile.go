@@ -57,11 +57,11 @@ func Stage(path string, data []byte) (s *Staged, err error) {
 	default:
 		mode = info.Mode().Perm()
 	}
-	return stageBeside(target, data, mode, info)
+	return stageNextTo(target, data, mode, info)
 }
 
-// stageBeside writes the temporary file; was is the file that it will replace, or nil.
-func stageBeside(path string, data []byte, mode fs.FileMode, was fs.FileInfo) (*Staged, error) {
+// stageNextTo writes the temporary file; was is the file that it will replace, or nil.
+func stageNextTo(path string, data []byte, mode fs.FileMode, was fs.FileInfo) (*Staged, error) {
 	base := filepath.Base(path)
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+base[:min(len(base), 100)]+".*") // names have at most 255 bytes
 	if errors.Is(err, fs.ErrNotExist) {

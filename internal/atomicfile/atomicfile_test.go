@@ -32,7 +32,7 @@ func TestAFileIsReplacedAsAWhole(t *testing.T) {
 	require.Equal(t, os.FileMode(0o644), info.Mode())
 }
 
-func TestNothingIsLeftBehind(t *testing.T) {
+func TestTemporaryFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Stage(filepath.Join(dir, "a"), nil)
 	require.NoError(t, err)

@@ -63,7 +63,7 @@ func ColumnDifferences(sums []float64, x, y []float32) {
 	}
 	for some := max(1, nearby/width) * width; len(x) > 0; x, y = x[min(some, len(x)):], y[min(some, len(x)):] {
 		for k := 0; k < width; k += sumLanes {
-			columnsApart(&sums[k], &x[k], &y[k], min(some, len(x))/width, 4*width)
+			columnDifferences(&sums[k], &x[k], &y[k], min(some, len(x))/width, 4*width)
 		}
 	}
 }

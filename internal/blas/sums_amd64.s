@@ -62,8 +62,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func columnsApart(sums *float64, x, y *float32, rows, stride int)
-TEXT ·columnsApart(SB), NOSPLIT, $0-40
+// func columnDifferences(sums *float64, x, y *float32, rows, stride int)
+TEXT ·columnDifferences(SB), NOSPLIT, $0-40
 	MOVQ    sums+0(FP), DI
 	MOVQ    x+8(FP), SI
 	MOVQ    y+16(FP), DX

@@ -43,19 +43,19 @@ func TestColumnSumsAddRowsInOrder(t *testing.T) {
 		for width := 1; width < 50; width++ {
 			rows := rng.IntN(150)
 			x, y := numbers(rng, rows*width), numbers(rng, rows*width)
-			sums, apart := make([]float64, width+1), make([]float64, width+1)
+			sums, differences := make([]float64, width+1), make([]float64, width+1)
 			for k := range sums {
-				sums[k], apart[k] = float64(k), float64(-k)
+				sums[k], differences[k] = float64(k), float64(-k)
 			}
-			wantSums, wantApart := append([]float64{}, sums...), append([]float64{}, apart...)
+			wantSums, wantDifferences := append([]float64{}, sums...), append([]float64{}, differences...)
 			for i, v := range x {
 				wantSums[i%width] += float64(v)
-				wantApart[i%width] += float64(v) - float64(y[i])
+				wantDifferences[i%width] += float64(v) - float64(y[i])
 			}
 			ColumnSums(sums[:width], x)
-			ColumnDifferences(apart[:width], x, y)
+			ColumnDifferences(differences[:width], x, y)
 			require.Equal(t, wantSums, sums, "%d × %d", rows, width)
-			require.Equal(t, wantApart, apart, "%d × %d", rows, width)
+			require.Equal(t, wantDifferences, differences, "%d × %d", rows, width)
 		}
 	})
 }

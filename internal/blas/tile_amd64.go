@@ -62,7 +62,7 @@ func squares(d, s *[sumLanes]float64, x, y *float32, n int)
 func columns(sums *float64, x *float32, rows, stride int)
 
 //go:noescape
-func columnsApart(sums *float64, x, y *float32, rows, stride int)
+func columnDifferences(sums *float64, x, y *float32, rows, stride int)
 
 // fuses reports whether windows may be called.
 var fuses = vectors && cpu.X86.HasFMA

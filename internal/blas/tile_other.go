@@ -24,6 +24,6 @@ func squares(_, _ *[sumLanes]float64, _, _ *float32, _ int) {}
 
 func columns(*float64, *float32, int, int) {}
 
-func columnsApart(_ *float64, _, _ *float32, _, _ int) {}
+func columnDifferences(_ *float64, _, _ *float32, _, _ int) {}
 
 func windows(*float32, **float32, int, *float32, *float32, int, int, int) {}

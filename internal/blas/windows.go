@@ -27,8 +27,8 @@ func (w *Window) Of(out, in []float32, from, to int) {
 	// Columns whose windows lie within the image, horizontally, are one run.
 	first := min((w.Pad[1]+w.Stride[1]-1)/w.Stride[1], w.Columns)
 	last := first
-	if room := w.Width - 1 - (w.KernelWidth-1)*w.Dilation[1] + w.Pad[1]; room >= 0 {
-		last = max(first, min(room/w.Stride[1]+1, w.Columns))
+	if travel := w.Width - 1 - (w.KernelWidth-1)*w.Dilation[1] + w.Pad[1]; travel >= 0 {
+		last = max(first, min(travel/w.Stride[1]+1, w.Columns))
 	}
 	for y := from; y < to; y++ {
 		run := func(x, count int) {

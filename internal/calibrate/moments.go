@@ -29,14 +29,14 @@ func (m *moments) leave() {
 
 // patches reads rows of what an anchor multiplies: the elements that contribute to one output position.
 type patches struct {
-	site      *passes.Site
-	k, groups int
-	positions int
-	apart     int       // numbers from what a member reads to what the next one does; 0 where all read the same
-	segments  []segment // the groups of SegmentedMatVec; nil: groups are of the same size
-	inPlace   bool      // the rows of a member are contiguous
-	gather    func(x []float32, member, group, position int, row []float32)
-	pool      *BufferPool // of matrices; nil: they have new memory
+	site         *passes.Site
+	k, groups    int
+	positions    int
+	memberStride int       // numbers from what a member reads to what the next one does; 0 where all read the same
+	segments     []segment // the groups of SegmentedMatVec; nil: groups are of the same size
+	inPlace      bool      // the rows of a member are contiguous
+	gather       func(x []float32, member, group, position int, row []float32)
+	pool         *BufferPool // of matrices; nil: they have new memory
 }
 
 // patchesOf returns nil if the anchor's rows cannot be read one by one.
@@ -45,9 +45,9 @@ func patchesOf(s *passes.Site) *patches {
 	a := s.Anchor
 	x, y := a.Inputs[0].Type, a.Outputs[0].Type
 	if r := s.Node.Region; r.Members > 0 && (!s.Direct || r.Operands[s.X].Batched) {
-		p.apart = x.Numel()
+		p.memberStride = x.Numel()
 	}
-	size := p.apart
+	size := p.memberStride
 	switch {
 	case a.Op.Name == "MatMul" && !a.Attrs.Bool("transA") && x.Rank() > 1:
 		p.positions, p.inPlace = x.Numel()/s.K, true

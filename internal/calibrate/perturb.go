@@ -347,9 +347,9 @@ func (p *picture) mean3(plane []float64, length, stride int) {
 	for line := 0; line < len(plane); line += length * stride {
 		for at := range length {
 			first := line + at*stride
-			before, behind := line+max(at-1, 0)*stride, line+min(at+1, length-1)*stride
+			before, after := line+max(at-1, 0)*stride, line+min(at+1, length-1)*stride
 			for i := range stride {
-				plane[first+i] = (old[before+i] + old[first+i] + old[behind+i]) / 3
+				plane[first+i] = (old[before+i] + old[first+i] + old[after+i]) / 3
 			}
 		}
 	}

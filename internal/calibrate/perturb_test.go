@@ -142,9 +142,9 @@ func TestTextureIsForCoarseWeights(t *testing.T) {
 		require.Equal(t, p.f[:64*96], p.f[64*96:], "planes have the same texture")
 		for i := range differ {
 			for at := range 64 * 96 {
-				if apart := 1 << i; at%96 >= apart {
-					d := p.f[at] - p.f[at-apart]
-					differ[i] += d * d / float64(64*(96-apart))
+				if offset := 1 << i; at%96 >= offset {
+					d := p.f[at] - p.f[at-offset]
+					differ[i] += d * d / float64(64*(96-offset))
 				}
 			}
 		}

@@ -98,12 +98,12 @@ func (p *product) block(out, in []float32, panels []*blas.Panels, member, image,
 	s := p.site
 	if p.inPlace {
 		at := member*p.positions + first
-		blas.Products(out[at*s.N:][:count*s.N], s.N, blas.Rows32{F: in[member*p.apart+first*s.K:], Stride: s.K, Count: count}, panels[0])
+		blas.Products(out[at*s.N:][:count*s.N], s.N, blas.Rows32{F: in[member*p.memberStride+first*s.K:], Stride: s.K, Count: count}, panels[0])
 		return
 	}
 	x := p.images
 	to := out[((member*x.count+image)*x.lines*x.columns+first)*s.N:][:count*s.N]
-	rows := x.patches(in[member*p.apart+image*x.height*x.width*x.channels:], first/x.columns, count/x.columns)
+	rows := x.patches(in[member*p.memberStride+image*x.height*x.width*x.channels:], first/x.columns, count/x.columns)
 	defer free(rows.F)
 	for g := range p.groups {
 		blas.ProductsOf(to[g*s.N/p.groups:], s.N, rows, panels[g])

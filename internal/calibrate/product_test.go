@@ -52,7 +52,7 @@ func TestProductsAreTheHeads(t *testing.T) {
 				if p.bias != nil {
 					biased++
 				}
-				if s.node.Region.Members > 0 && p.apart == 0 {
+				if s.node.Region.Members > 0 && p.memberStride == 0 {
 					shared++
 				}
 			}

@@ -89,14 +89,14 @@ func isImage(t ir.Type) bool { return t.DType == ir.Uint8 && t.Rank() == 4 }
 
 // scene is a road under a sky: a horizon, a vanishing point, lane lines, vehicles, texture.
 type scene struct {
-	horizon, centre, curve, light float64
+	horizon, middle, curve, light float64
 	lanes                         []float64
 	vehicles                      [][4]float64 // x, y, size, brightness
 	texture                       [3]float64
 }
 
 func newScene(rng *rand.Rand) *scene {
-	s := &scene{horizon: .3 + float64(.2*fraction(rng)), centre: .4 + float64(.2*fraction(rng)), curve: fraction(rng) - .5, light: .4 + float64(.6*fraction(rng))}
+	s := &scene{horizon: .3 + float64(.2*fraction(rng)), middle: .4 + float64(.2*fraction(rng)), curve: fraction(rng) - .5, light: .4 + float64(.6*fraction(rng))}
 	for k := range 4 {
 		s.lanes = append(s.lanes, float64(float64(k)*.5)-.75+float64(.1*fraction(rng)))
 	}
@@ -113,7 +113,7 @@ func (s *scene) at(x, y float64) float64 {
 	if y > s.horizon {
 		depth := (y - s.horizon) / (1 - s.horizon) // 0 at the horizon, 1 at the bonnet
 		base = 70 + float64(40*depth)
-		road := (x - s.centre - float64(s.curve*(1-depth)*(1-depth)*.3)) / (.05 + depth)
+		road := (x - s.middle - float64(s.curve*(1-depth)*(1-depth)*.3)) / (.05 + depth)
 		if math.Abs(road) > .9 {
 			base = 110 - float64(30*depth)
 		}

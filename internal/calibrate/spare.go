@@ -41,14 +41,14 @@ func (c *Calibration) spare(ctx context.Context, trial Trial, sites []passes.Sit
 	if err != nil {
 		return nil, err
 	}
-	behind := func(i int) int {
+	following := func(i int) int {
 		if sites[i].Segmented() { // multiplies one vector an input
 			return 0
 		}
 		return 1
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(behind(a), behind(b)), cmp.Compare(added[a], added[b]), cmp.Compare(price[a], price[b]))
+		return cmp.Or(cmp.Compare(following(a), following(b)), cmp.Compare(added[a], added[b]), cmp.Compare(price[a], price[b]))
 	})
 	us, left := float64(total*dearerAll), float64(bytes*spareBytes)
 	for _, i := range order {

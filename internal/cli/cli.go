@@ -178,7 +178,7 @@ func parse(p *kong.Kong, args []string, inputs ...string) error {
 // panicked is a panic, which is a bug of ours.
 type panicked struct {
 	value any
-	stack []byte
+	trace []byte
 }
 
 func (p *panicked) Error() string { return fmt.Sprint("panic: ", p.value) }
@@ -195,7 +195,7 @@ func caught(ctx context.Context, run func(context.Context) error) (err error) {
 
 // report writes what we need to find the bug into a file, and says where.
 func (p *panicked) report(name string, args []string) error {
-	text := fmt.Sprintf("%s %s, %s %s/%s\narguments: %q\n\npanic: %v\n\n%s", name, Version(), goruntime.Version(), goruntime.GOOS, goruntime.GOARCH, args, p.value, p.stack)
+	text := fmt.Sprintf("%s %s, %s %s/%s\narguments: %q\n\npanic: %v\n\n%s", name, Version(), goruntime.Version(), goruntime.GOOS, goruntime.GOARCH, args, p.value, p.trace)
 	f, err := os.CreateTemp("", linkOf(name)+"-panic-*.txt")
 	if err == nil {
 		_, err = f.WriteString(text)

@@ -27,20 +27,20 @@ func TestTailsAreFewerLaunches(t *testing.T) {
 			src, err := compiled(t.Context(), small(t, name), Options{Precision: "fp16", Targets: []string{"sm_121"}})
 			require.NoError(t, err)
 			require.Empty(t, src.Fallbacks)
-			chains := chainsOf(src.Graph, ir.FamilyLoop)
-			require.NotEmpty(t, chains)
+			regions := fusedOf(src.Graph, ir.FamilyLoop)
+			require.NotEmpty(t, regions)
 			saved := 0
-			for _, n := range chains {
+			for _, n := range regions {
 				saved += len(n.Parts()) - 1
 			}
-			e, w, apart := entries(src.Graph)[0], codegen.NewWeights(), *src.Program
+			e, w, unfused := entries(src.Graph)[0], codegen.NewWeights(), *src.Program
 			e.Prefetch.Off = true
 			out, err := codegen.Generate([]codegen.Entry{e}, target.Default(), refusing, w)
 			require.NoError(t, err)
-			apart.Variants, apart.Weights = []runtime.Variant{out.Variant}, w.Bytes()
-			require.Len(t, apart.Variants[0].Entry("run").Launches, len(src.Program.Variants[0].Entry("run").Launches)+saved)
+			unfused.Variants, unfused.Weights = []runtime.Variant{out.Variant}, w.Bytes()
+			require.Len(t, unfused.Variants[0].Entry("run").Launches, len(src.Program.Variants[0].Entry("run").Launches)+saved)
 			in := arrays(t, src.Source)
-			one, two := outputs(t, src.Program, session(t, src.Program, true), in), outputs(t, &apart, session(t, &apart, true), in)
+			one, two := outputs(t, src.Program, session(t, src.Program, true), in), outputs(t, &unfused, session(t, &unfused, true), in)
 			for _, q := range src.Program.Outputs {
 				c, err := runtime.Compare(one[q.Name], two[q.Name], 0, 0)
 				require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestTailsAreFewerLaunches(t *testing.T) {
 				require.InEpsilon(t, counted, planned, 0.25)
 				require.InEpsilon(t, l.Cold.Issued, spec.Work.Issued, 0.2)
 			}
-			require.Equal(t, len(chains), seen)
+			require.Equal(t, len(regions), seen)
 		})
 	}
 }

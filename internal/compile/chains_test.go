@@ -19,8 +19,8 @@ import (
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
-// chainsOf are the chains that end with a region of a family.
-func chainsOf(g *ir.Graph, family string) (list []*ir.Node) {
+// fusedOf are the chains that end with a region of a family.
+func fusedOf(g *ir.Graph, family string) (list []*ir.Node) {
 	for _, n := range g.Nodes {
 		if n.IsFamily(ir.FamilyFused) && n.LastPart().IsFamily(family) {
 			list = append(list, n)
@@ -29,9 +29,9 @@ func chainsOf(g *ir.Graph, family string) (list []*ir.Node) {
 	return list
 }
 
-// TestChainsChangeNoBit: in every precision the program whose chains are kernels has the outputs of the one whose windows are launches
+// TestFusedRegionsChangeNoBit: in every precision the program whose chains are kernels has the outputs of the one whose windows are launches
 // of their own, which they are where chains are refused. SPARK_FULL adds precisions that calibrate.
-func TestChainsChangeNoBit(t *testing.T) {
+func TestFusedRegionsChangeNoBit(t *testing.T) {
 	fulltest.Long(t)
 	refusing := refusing(ir.FamilyWindow)
 	for _, row := range precision.All() {
@@ -40,21 +40,21 @@ func TestChainsChangeNoBit(t *testing.T) {
 				t.Skip("chains of windows are the same as in fp8: set SPARK_FULL=1")
 			}
 			r, _ := generated(t, "vision", row.Name, "sm_121")
-			chains := chainsOf(r.Graph, ir.FamilyWindow)
+			regions := fusedOf(r.Graph, ir.FamilyWindow)
 			want := 10
 			if row.Name == precision.File { // which does not stack the two towers
 				want = 20
 			}
-			require.Len(t, chains, want)
+			require.Len(t, regions, want)
 			w := codegen.NewWeights()
 			out, err := codegen.Generate(entries(r.Graph), target.Default(), refusing, w)
 			require.NoError(t, err)
-			require.Len(t, out.Fallbacks, len(chains))
-			apart := *r.Program
-			apart.Variants, apart.Weights = []runtime.Variant{out.Variant}, w.Bytes()
-			require.Len(t, apart.Variants[0].Entry("run").Launches, len(r.Program.Variants[0].Entry("run").Launches)+len(chains))
+			require.Len(t, out.Fallbacks, len(regions))
+			unfused := *r.Program
+			unfused.Variants, unfused.Weights = []runtime.Variant{out.Variant}, w.Bytes()
+			require.Len(t, unfused.Variants[0].Entry("run").Launches, len(r.Program.Variants[0].Entry("run").Launches)+len(regions))
 			in := arrays(t, r.Source)
-			two, _, _ := raw(t, &apart, in, emu.Auto)
+			two, _, _ := raw(t, &unfused, in, emu.Auto)
 			one, _, _ := raw(t, r.Program, in, emu.Auto)
 			require.Equal(t, two, one)
 		})
@@ -68,15 +68,15 @@ func refusing(family string) codegen.Families {
 	}}
 }
 
-// TestWindowsStayApartOnRequest: a tuner can say for each pair whether it becomes a chain.
-func TestWindowsStayApartOnRequest(t *testing.T) {
+// TestWindowsStayUnfusedOnRequest: a tuner can say for each pair whether it becomes a chain.
+func TestWindowsStayUnfusedOnRequest(t *testing.T) {
 	r, _ := generated(t, "vision", "fp16", "sm_121")
-	chains := chainsOf(r.Graph, ir.FamilyWindow)
-	first, second := chains[0].Parts()[0].Name, chains[1].Parts()[1].Name
-	apart, err := compiled(t.Context(), small(t, "vision"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Unfused: []string{first, second}})
+	regions := fusedOf(r.Graph, ir.FamilyWindow)
+	first, second := regions[0].Parts()[0].Name, regions[1].Parts()[1].Name
+	unfused, err := compiled(t.Context(), small(t, "vision"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Unfused: []string{first, second}})
 	require.NoError(t, err)
-	left := chainsOf(apart.Graph, ir.FamilyWindow)
-	require.Len(t, left, len(chains)-2)
+	left := fusedOf(unfused.Graph, ir.FamilyWindow)
+	require.Len(t, left, len(regions)-2)
 	for _, n := range left {
 		for _, part := range n.Parts() {
 			require.False(t, slices.Contains([]string{first, second}, part.Name), part.Name)
@@ -87,8 +87,8 @@ func TestWindowsStayApartOnRequest(t *testing.T) {
 // TestContractionsMultiplyWhatTheyCompute: the policy's products are fused with the normalisations that they
 // follow, except those named as unfused.
 func TestContractionsMultiplyWhatTheyCompute(t *testing.T) {
-	compiled := func(apart ...string) (*Result, int) {
-		r, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Unfused: apart})
+	compiled := func(unfused ...string) (*Result, int) {
+		r, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "fp16", Targets: []string{"sm_121"}, Unfused: unfused})
 		require.NoError(t, err)
 		return r, len(r.Program.Variants[0].Entry("run").Launches)
 	}
@@ -115,9 +115,9 @@ func TestContractionsMultiplyWhatTheyCompute(t *testing.T) {
 	require.Equal(t, launches+more, all)
 }
 
-// TestLayersOfAChainNameWhatTheyShareALaunchWith: a report has each layer with its own weights, those of a fused layer about as large as if it
+// TestLayersOfAFusedRegionNameWhatTheyShareALaunchWith: a report has each layer with its own weights, those of a fused layer about as large as if it
 // had a launch of its own.
-func TestLayersOfAChainNameWhatTheyShareALaunchWith(t *testing.T) {
+func TestLayersOfAFusedRegionNameWhatTheyShareALaunchWith(t *testing.T) {
 	fulltest.Long(t)
 	for _, model := range []string{"policy", "dmonitoring"} {
 		r, _ := generated(t, model, "fp8", "sm_121")
@@ -129,14 +129,14 @@ func TestLayersOfAChainNameWhatTheyShareALaunchWith(t *testing.T) {
 		}
 		opt := r.opt
 		opt.Unfused = names
-		apart, err := Graph(t.Context(), r.path, r.Source, opt)
+		unfused, err := Graph(t.Context(), r.path, r.Source, opt)
 		require.NoError(t, err)
-		require.Len(t, r.Accuracy.Layers, len(apart.Accuracy.Layers))
-		alone := apart.LayerWeights(apart, apart.Accuracy.Layers)
+		require.Len(t, r.Accuracy.Layers, len(unfused.Accuracy.Layers))
+		alone := unfused.LayerWeights(unfused, unfused.Accuracy.Layers)
 		shared := 0
 		for i, w := range r.LayerWeights(r, r.Accuracy.Layers) {
 			l := r.Accuracy.Layers[i]
-			require.Equal(t, l.Precision, apart.Accuracy.Layers[i].Precision)
+			require.Equal(t, l.Precision, unfused.Accuracy.Layers[i].Precision)
 			require.Empty(t, alone[i].With)
 			launch := &r.Program.Variants[0].Entries[0].Launches[w.Launch]
 			if model == "policy" {
@@ -161,9 +161,9 @@ func TestLayersOfAChainNameWhatTheyShareALaunchWith(t *testing.T) {
 	}
 }
 
-// TestAChainIsFasterWhereverItsWeightsAre: with few weights a LayerNorm joins its product. With many it would be faster with all of them in L2, and
+// TestAFusedRegionIsFasterWhereverItsWeightsAre: with few weights a LayerNorm joins its product. With many it would be faster with all of them in L2, and
 // slower where DRAM serves some, since a block then waits longer for each of the reads of its rows.
-func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
+func TestAFusedRegionIsFasterWhereverItsWeightsAre(t *testing.T) {
 	for _, c := range []struct {
 		k, n   int
 		faster bool
@@ -176,7 +176,7 @@ func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
 		a := second.Cast(second.Read(y.Outputs[0], true), ir.Float32)
 		w := second.Cast(second.Input(ir.T(ir.Float16, c.k, c.n), 0.1, true, true), ir.Float32)
 		second.Finish(second.Cast(second.Add("MatMul", nil, a, w), ir.Float16))
-		chain := ir.NewFused([]*ir.Node{first.Node, second.Node}, false)
+		pair := ir.NewFused([]*ir.Node{first.Node, second.Node}, false)
 		warm := func(n *ir.Node) float64 {
 			spec, err := families.New(nil).Lower(n, &kernel.Context{Target: target.Default(), Unpacked: true})
 			require.NoError(t, err)
@@ -184,9 +184,9 @@ func TestAChainIsFasterWhereverItsWeightsAre(t *testing.T) {
 			resident.DRAMBytes = 0
 			return cost.Of(target.Default()).Estimate(&resident).US
 		}
-		parts := chain.Parts()
-		require.Less(t, warm(chain), warm(parts[0])+warm(parts[1]))
-		require.Equal(t, c.faster, families.New(nil).Benefit(chain, target.Default()) > 0, "%d weights", c.k*c.n)
+		parts := pair.Parts()
+		require.Less(t, warm(pair), warm(parts[0])+warm(parts[1]))
+		require.Equal(t, c.faster, families.New(nil).Benefit(pair, target.Default()) > 0, "%d weights", c.k*c.n)
 	}
 }
 

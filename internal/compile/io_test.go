@@ -76,7 +76,7 @@ func TestInputsAndOutputsOfF32(t *testing.T) {
 	}
 }
 
-func TestF32NeedsWiden(t *testing.T) {
+func TestF32NeedsPromotion(t *testing.T) {
 	_, err := Compile(t.Context(), small(t, "policy"), Options{Precision: precision.File, Targets: []string{"sm_121"}, F32Inputs: true})
 	require.ErrorContains(t, err, "promote-f32")
 }

@@ -356,7 +356,7 @@ func (f full) check(t *testing.T, dir, precision string) {
 	s := session(t, p, false)
 	q := p.Outputs[0]
 	var got, final, exact [][]float64
-	apart, far := 0.0, 0.0
+	difference, far := 0.0, 0.0
 	for k := range f.golden {
 		z, err := npy.ReadZip(filepath.Join(dir, "golden", fmt.Sprintf("%s_%d.npz", f.model, k)))
 		require.NoError(t, err)
@@ -366,7 +366,7 @@ func (f full) check(t *testing.T, dir, precision string) {
 		c, err := runtime.Compare(out, want, 0, 0)
 		require.NoError(t, err)
 		bound := f.bounds[precision]
-		apart, far = max(apart, 1-c.Cosine), max(far, c.RelL2)
+		difference, far = max(difference, 1-c.Cosine), max(far, c.RelL2)
 		require.GreaterOrEqual(t, c.Cosine, bound.MinCosine)
 		require.LessOrEqual(t, c.RelL2, bound.RelL2)
 		if k < 3 && precision == "fp16" {
@@ -383,7 +383,7 @@ func (f full) check(t *testing.T, dir, precision string) {
 		}
 		ofGraph = fmt.Sprintf("%.2f,%.2f,%.2f", ratios[0], slices.Min(ratios), slices.Max(ratios))
 	}
-	t.Logf("%s,%s,%d,%.2g,%.2g,%s,%d,%d,%d", f.model, precision, f.golden, apart, far, ofGraph, len(v.Entries[0].Launches), v.ArenaBytes, v.LiveBytes)
+	t.Logf("%s,%s,%d,%.2g,%.2g,%s,%d,%d,%d", f.model, precision, f.golden, difference, far, ofGraph, len(v.Entries[0].Launches), v.ArenaBytes, v.LiveBytes)
 }
 
 // requireWeightsOnce bounds what DRAM serves in a run with cold weights, by the model of L2, to little more than

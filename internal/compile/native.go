@@ -106,7 +106,7 @@ func (r *nativeRegion) run(ctx context.Context, n *ir.Node, in [][]*ir.Tensor, p
 				return nil, err
 			}
 		}
-		if err := r.session.Run(context.WithoutCancel(ctx)); err != nil { // nothing goes on in lent memory
+		if err := r.session.Run(context.WithoutCancel(ctx)); err != nil { // nothing goes on in bound memory
 			return nil, err
 		}
 		outs = append(outs, row)
@@ -120,10 +120,10 @@ func bindHost(s *runtime.Session, output bool, name string, data []byte) error {
 		return nil
 	}
 	at, ok := s.Memory(output, name)
-	if m, lends := at.Memory.(interface{ Lend([]byte) error }); ok && lends {
-		return m.Lend(data)
+	if m, binds := at.Memory.(interface{ BindHost([]byte) error }); ok && binds {
+		return m.BindHost(data)
 	}
-	return fmt.Errorf("no memory of %s that %d bytes can be lent to", name, len(data))
+	return fmt.Errorf("no memory of %s that %d bytes can be bound to", name, len(data))
 }
 
 // view evaluates a region that only moves elements. Where they stay in order the outputs share the operand's memory.

@@ -16,24 +16,24 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// TestAFrontIsItsSamples: batches whose first layers compute fewer samples at a time than the others give each sample what the program for one gives,
+// TestAPrefixIsItsSamples: batches whose first layers compute fewer samples at a time than the others give each sample what the program for one gives,
 // in a list that is repeated and in one that is not, of values in one piece and of the two towers'. All checks are on.
-func TestAFrontIsItsSamples(t *testing.T) {
+func TestAPrefixIsItsSamples(t *testing.T) {
 	fulltest.Long(t)
 	for _, c := range []struct {
-		name, precision    string
-		batch, size, front int
-		full               bool
+		name, precision     string
+		batch, size, prefix int
+		full                bool
 	}{{"vision", "fp32", 4, 4, 1, false}, {"supercombo", "fp16", 4, 4, 2, false},
 		{"vision", "fp16", 8, 4, 2, true}, {"vision", "fp32", 8, 4, 2, true}, {"dmonitoring", "fp32", 8, 8, 4, true}, {"vision", "bf16", 4, 4, 2, true}, {"supercombo", "fp32", 8, 4, 2, true}} {
-		t.Run(fmt.Sprint(c.name, " ", c.precision, " ", c.batch, " ", c.size, " ", c.front), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.name, " ", c.precision, " ", c.batch, " ", c.size, " ", c.prefix), func(t *testing.T) {
 			if c.full && !fulltest.Runs(t.Name()) {
 				t.Skip("full only: another case of two")
 			}
 			m := small(t, c.name)
 			opt := Options{Precision: c.precision, Targets: []string{"sm_121"}}
 			alone := once(t, m, opt).Program
-			opt.Import.Batch, opt.batching = c.batch, batching{c.size, c.front}
+			opt.Import.Batch, opt.batching = c.batch, batching{c.size, c.prefix}
 			r, err := compiled(t.Context(), m, opt)
 			require.NoError(t, err)
 			fronts, rest := 0, 0 // launches of the first layer and of the last
@@ -42,7 +42,7 @@ func TestAFrontIsItsSamples(t *testing.T) {
 				fronts += b2i(l.Note == launches[0].Note)
 				rest += b2i(l.Note == launches[len(launches)-1].Note)
 			}
-			require.Equal(t, [2]int{c.batch / c.front, c.batch / c.size}, [2]int{fronts, rest})
+			require.Equal(t, [2]int{c.batch / c.prefix, c.batch / c.size}, [2]int{fronts, rest})
 			samples := samplesOf(t, m, alone, c.batch)
 			got, want := runs(t, r.Program, samples, c.batch), runs(t, alone, samples, 1)
 			bound := map[string]float64{"fp16": 2e-2, "bf16": 8e-2, "fp32": 1e-4}[c.precision]
@@ -102,8 +102,8 @@ func TestCutsHaveTheSameKeyInBatchesOfAllSizes(t *testing.T) {
 	}
 }
 
-// TestAModelWithoutACutHasNoFront: all that it computes are outputs.
-func TestAModelWithoutACutHasNoFront(t *testing.T) {
+// TestAModelWithoutACutHasNoPrefix: all that it computes are outputs.
+func TestAModelWithoutACutHasNoPrefix(t *testing.T) {
 	g, err := ir.Parse(`graph "g" {
   input %x: f32[1,300]
   %y: f32[1,300] = Neg(%x)

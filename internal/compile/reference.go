@@ -237,7 +237,7 @@ func (y *accuracyEvaluator) checked(ctx context.Context, r *reference, parts []c
 func (r *reference) blurs(sets []calibrate.SetQuality) bool {
 	for _, s := range sets {
 		for _, q := range s.Slices {
-			if apart, ok := r.fp32RelL2[q.Name]; r.fp32RelL2 != nil && (!ok || float64(apart*finer) > q.RelL2) {
+			if relL2, ok := r.fp32RelL2[q.Name]; r.fp32RelL2 != nil && (!ok || float64(relL2*finer) > q.RelL2) {
 				return true
 			}
 		}

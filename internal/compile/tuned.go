@@ -30,7 +30,7 @@ func (r *Result) choose(ctx context.Context, e *codegen.Entry, t *target.Target)
 		return nil, nil
 	}
 	e.Schedules = c
-	if a := c.Ahead; a != nil {
+	if a := c.Prefetch; a != nil {
 		e.Prefetch = codegen.Prefetch{Off: a.Off, NoHints: a.NoHints, Window: a.Window, Backlog: a.BacklogUS}
 	}
 	return c, nil

@@ -86,15 +86,15 @@ func (r *nativeRegion) evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tens
 	for range in {
 		outs = append(outs, []*ir.Tensor{pool.Tensor(n.Outputs[0].Type)})
 	}
-	members, apart := len(r.windows), 0
+	members, stride := len(r.windows), 0
 	if n.Region.Operands[r.from].Batched {
-		apart = n.Inputs[r.from].Type.Numel() / members
+		stride = n.Inputs[r.from].Type.Numel() / members
 	}
 	w, size := r.windows[0], n.Outputs[0].Type.Numel()/members
 	images, blocks := size/(w.Rows*w.Columns*w.Channels), (w.Rows+rowsAtOnce-1)/rowsAtOnce
 	spread(ctx, len(in)*members*images*blocks, func(i int) {
 		at, member, image, row := i/blocks/images/members, i/blocks/images%members, i/blocks%images, i%blocks*rowsAtOnce
-		to, from := runtime.View[float32](outs[at][0].Data)[member*size:], runtime.View[float32](in[at][r.from].Data)[member*apart:]
+		to, from := runtime.View[float32](outs[at][0].Data)[member*size:], runtime.View[float32](in[at][r.from].Data)[member*stride:]
 		r.windows[member].Of(to[image*w.Rows*w.Columns*w.Channels:], from[image*w.Height*w.Width*w.Channels:], row, min(row+rowsAtOnce, w.Rows))
 	})
 	return outs, ctx.Err()

@@ -114,16 +114,16 @@ const (
 
 // Scene is what cameras see at a moment. Lengths are in metres.
 type Scene struct {
-	Travelled float64                     // along the road
-	Lane      float64                     // how wide one is
-	Centre    func(ahead float64) float64 // where the middle of the own lane is there, right of the camera's axis
-	Cars      []Car                       // the farthest first
+	Travelled float64                        // along the road
+	Lane      float64                        // how wide one is
+	Middle    func(distance float64) float64 // where the middle of the own lane is there, right of the camera's axis
+	Cars      []Car                          // the farthest first
 }
 
 // Car is a leading car.
 type Car struct {
-	Ahead float64 // of the camera, its rear
-	Right float64 // of the camera's axis, its middle
+	Distance float64 // of the camera, its rear
+	Right    float64 // of the camera's axis, its middle
 }
 
 // Box is a part of a car's rear: from left to right of its middle, and from bottom to top above the ground.
@@ -153,8 +153,8 @@ func motionAt(frame int) motion {
 // SceneAt is the scene in a frame of the drive.
 func SceneAt(frame int) Scene {
 	m := motionAt(frame)
-	centre := func(z float64) float64 { return m.offset + float64(m.curvature*z*z/2) }
-	return Scene{Travelled: m.travelled, Lane: lane, Centre: centre, Cars: []Car{{m.lead, centre(m.lead) + m.leadOffset}}}
+	middle := func(z float64) float64 { return m.offset + float64(m.curvature*z*z/2) }
+	return Scene{Travelled: m.travelled, Lane: lane, Middle: middle, Cars: []Car{{m.lead, middle(m.lead) + m.leadOffset}}}
 }
 
 // travelled is the integral of the speed.
@@ -173,7 +173,7 @@ func Motion(frame int) (speed, curvature float64) {
 
 // VanishingPoint is the pixel at which a camera with this mounting sees the horizon straight in the direction of
 // travel. Roll is not drawn.
-func (c Camera) Ahead(rpy [3]float64) (x, y float64) {
+func (c Camera) VanishingPoint(rpy [3]float64) (x, y float64) {
 	tan := func(a float64) float64 { return ir.Sin(a) / ir.Cos(a) }
 	return float64(float64(c.Width)/2) + float64(c.Focal*tan(rpy[2])), float64(float64(c.Height)/2) - float64(c.Focal*tan(rpy[1]))
 }
@@ -184,7 +184,7 @@ func (c Camera) Draw(frame int) Picture { return c.See(SceneAt(frame), At(frame)
 // See is what a camera sees of a scene that is mounted so: roll, pitch and yaw in radians.
 func (c Camera) See(s Scene, rpy [3]float64) Picture {
 	p := c.picture()
-	right, horizon := c.Ahead(rpy)
+	right, horizon := c.VanishingPoint(rpy)
 	for y := range c.Height {
 		down := float64(y) + .5 - horizon
 		if down <= 0 {
@@ -193,7 +193,7 @@ func (c Camera) See(s Scene, rpy [3]float64) Picture {
 		}
 		z := CameraHeight * c.Focal / down
 		scale := c.Focal / z // pixels a metre
-		mid := right + float64(scale*s.Centre(z))
+		mid := right + float64(scale*s.Middle(z))
 		along := z + s.Travelled
 		field := Grass
 		field[0] += GrassWave.at(along)
@@ -220,10 +220,10 @@ func (c Camera) See(s Scene, rpy [3]float64) Picture {
 
 // draw paints a car, unless the camera has passed it.
 func (car Car) draw(p Picture, c Camera, right, horizon float64) {
-	if car.Ahead <= 0 {
+	if car.Distance <= 0 {
 		return
 	}
-	scale := c.Focal / car.Ahead
+	scale := c.Focal / car.Distance
 	x, ground := right+float64(scale*car.Right), horizon+float64(CameraHeight*scale)
 	for _, b := range Rear {
 		for y := int(ground - float64(b.Top*scale)); y < int(ground-float64(b.Bottom*scale)); y++ {

@@ -27,9 +27,9 @@ func TestPictures(t *testing.T) {
 	// The window of the leading car is where the camera's focal length puts it, and as wide.
 	for _, c := range []Camera{road, wide} {
 		p, s := c.Draw(25), SceneAt(25)
-		x, y := c.Ahead(At(25).RPY)
+		x, y := c.VanishingPoint(At(25).RPY)
 		car := s.Cars[0]
-		scale := c.Focal / car.Ahead
+		scale := c.Focal / car.Distance
 		row := p.Data[int(y+scale*(CameraHeight-1.1))*p.Stride:]
 		for side, want := range map[float64]byte{-.6: Dark[0], .6: Dark[0], -.8: Red[0], .8: Red[0]} {
 			require.Equal(t, want, row[int(x+scale*(car.Right+side))], side)
@@ -39,9 +39,9 @@ func TestPictures(t *testing.T) {
 
 // The vanishing point is where the warp of this calibration looks for it: at the middle of openpilot's model
 // frame.
-func TestAhead(t *testing.T) {
+func TestVanishingPoint(t *testing.T) {
 	road, _ := Cameras(1)
-	x, y := road.Ahead([3]float64{0, .02, -.01})
+	x, y := road.VanishingPoint([3]float64{0, .02, -.01})
 	m := [9]float64{2.920338, .020602, 188.69759, .006637, 2.922581, 410.078533, .000011, .000022, .995891}
 	at := func(row int) float64 { return m[3*row]*256 + m[3*row+1]*47.6 + m[3*row+2] }
 	require.InDelta(t, at(0)/at(2), x, .1)
@@ -81,13 +81,13 @@ func TestWriteDirectory(t *testing.T) {
 
 // TestRoad_IsSeenFromAnOffset: the middle of the lane of a circle, by its closed form, from a car that is off
 // centre and turned.
-func TestRoad_IsSeenFromBeside(t *testing.T) {
+func TestRoad_IsSeenFromAnOffset(t *testing.T) {
 	const k, offset, heading = .002, .7, .05
 	s := Road{Lane: 3.5, Curvature: func(float64) float64 { return k }}.Scene(30, offset, heading)
 	for _, z := range []float64{5, 20.25, 80} {
 		sin, cos := math.Sincos(heading)
-		require.InDelta(t, (offset+z*sin-k*z*z/2)/cos, s.Centre(z), 1e-9)
+		require.InDelta(t, (offset+z*sin-k*z*z/2)/cos, s.Middle(z), 1e-9)
 	}
-	require.InDelta(t, (offset+700*math.Sin(heading)-k*600*600/2-k*600*100)/math.Cos(heading), s.Centre(700), 1e-6, "straight on")
+	require.InDelta(t, (offset+700*math.Sin(heading)-k*600*600/2-k*600*100)/math.Cos(heading), s.Middle(700), 1e-6, "straight on")
 	require.Equal(t, 30., s.Travelled)
 }

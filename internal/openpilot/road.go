@@ -29,8 +29,8 @@ func (r Road) Scene(along, offset, heading float64) Scene {
 		u := z - float64(i)
 		return side[i] + float64(u*(angle[i]+float64(curvature[i]*u/2)))
 	}
-	return Scene{Travelled: along, Lane: r.Lane, Centre: func(ahead float64) float64 {
-		return (offset + float64(ahead*sin) - left(ahead)) / cos
+	return Scene{Travelled: along, Lane: r.Lane, Middle: func(distance float64) float64 {
+		return (offset + float64(distance*sin) - left(distance)) / cos
 	}}
 }
 

@@ -55,7 +55,7 @@ func (c *l2) add(time, bytes int) {
 }
 
 // touchedSince are the bytes whose last touch was after a time.
-func (c *l2) behind(time int) (sum int) {
+func (c *l2) touchedSince(time int) (sum int) {
 	for at := c.now; at > 0; at -= at & -at {
 		sum += c.last[at]
 	}
@@ -203,9 +203,9 @@ func (f *followed) coarse() {
 func (c *l2) touch(b *cacheLine, bytes int) (miss float64) {
 	miss = 1
 	if b.touched > 0 && !b.gone {
-		distance := c.behind(b.touched)
+		distance := c.touchedSince(b.touched)
 		if b.launch < len(c.most) {
-			distance = max(distance, c.most[b.launch]+distance-c.behind(c.ends[b.launch]))
+			distance = max(distance, c.most[b.launch]+distance-c.touchedSince(c.ends[b.launch]))
 		}
 		miss = c.left(float64(distance))
 		c.add(b.touched, -b.bytes)
@@ -219,7 +219,7 @@ func (c *l2) touch(b *cacheLine, bytes int) (miss float64) {
 // end notes how many bytes were touched since each launch when another one ends.
 func (c *l2) end() {
 	for i, at := range c.ends {
-		c.most[i] = max(c.most[i], c.behind(at))
+		c.most[i] = max(c.most[i], c.touchedSince(at))
 	}
 	c.ends, c.most = append(c.ends, c.now), append(c.most, 0)
 }

@@ -111,8 +111,8 @@ func TestPrefetchedConstantsAreThere(t *testing.T) {
 		for i := range 6 {
 			l := runtime.Launch{Reads: []runtime.Access{blocks(1, 2*i, 2)}, ReadOnce: once}
 			if i < 4 { // a prefetch distance of 4 blocks
-				ahead := blocks(1, 2*i+4, 2)
-				l.Prefetch = &ahead
+				prefetch := blocks(1, 2*i+4, 2)
+				l.Prefetch = &prefetch
 			}
 			list = append(list, l)
 		}
@@ -133,14 +133,14 @@ func TestPrefetchedConstantsAreThere(t *testing.T) {
 // with all the others at once, so what is kept is lost in part, although no more than 6 blocks are there when it is read again.
 func TestCache_EvictionFreesSpace(t *testing.T) {
 	a := func(x ...runtime.Access) []runtime.Access { return x }
-	list := func(ahead int) []runtime.Launch {
-		asks := blocks(1, 8, ahead)
-		return []runtime.Launch{{Reads: a(blocks(0, 0, 2)), Prefetch: &asks}, {Reads: a(blocks(1, 8, ahead)), ReadOnce: true}, {Reads: a(blocks(1, 0, 4))}}
+	list := func(distance int) []runtime.Launch {
+		asks := blocks(1, 8, distance)
+		return []runtime.Launch{{Reads: a(blocks(0, 0, 2)), Prefetch: &asks}, {Reads: a(blocks(1, 8, distance)), ReadOnce: true}, {Reads: a(blocks(1, 0, 4))}}
 	}
-	for ahead, kept := range map[int]bool{1: true, 2: true, 3: false, 4: false} {
-		v, launches := entryOf(list(ahead)...)
+	for distance, kept := range map[int]bool{1: true, 2: true, 3: false, 4: false} {
+		v, launches := entryOf(list(distance)...)
 		warm, _ := misses(&followed{v: v, launches: launches}, machineKeeping(8*blockBytes))
-		require.Equal(t, kept, warm[2].constants == 0, "%d blocks ahead: %v", ahead, warm[2])
+		require.Equal(t, kept, warm[2].constants == 0, "%d blocks ahead: %v", distance, warm[2])
 	}
 }
 
@@ -174,17 +174,17 @@ func TestBlocksOfConstantsMayBeCoarse(t *testing.T) {
 	asks := runtime.Access{Buffer: 1, Bytes: v.Buffers[5].Offset + coarseBytes}
 	launches := []runtime.Launch{{Prefetch: &asks}, read(1, 2), read(0, 3), read(4), read(5)}
 	launches[1].ReadOnce = true
-	for _, room := range []int{5, 9, 12, 20} {
+	for _, capacity := range []int{5, 9, 12, 20} {
 		fine, few := &followed{v: v, launches: launches}, &followed{v: v, launches: launches}
 		few.coarse()
 		require.Len(t, few.cuts, 1+8+1+1+13+1)
-		warm, cold := misses(fine, machineKeeping(room*blockBytes))
-		hot, late := misses(few, machineKeeping(room*blockBytes))
+		warm, cold := misses(fine, machineKeeping(capacity*blockBytes))
+		hot, late := misses(few, machineKeeping(capacity*blockBytes))
 		for i := range launches {
 			for _, c := range [][2]missing{{warm[i], hot[i]}, {cold[i], late[i]}} {
-				require.InDelta(t, c[0].constants, c[1].constants, 0.15, "room %d, launch %d", room, i)
-				require.InDelta(t, c[0].fetches, c[1].fetches, coarseBytes, "room %d, launch %d", room, i)
-				require.InDelta(t, c[0].awaits.bytes, c[1].awaits.bytes, coarseBytes, "room %d, launch %d", room, i)
+				require.InDelta(t, c[0].constants, c[1].constants, 0.15, "room %d, launch %d", capacity, i)
+				require.InDelta(t, c[0].fetches, c[1].fetches, coarseBytes, "room %d, launch %d", capacity, i)
+				require.InDelta(t, c[0].awaits.bytes, c[1].awaits.bytes, coarseBytes, "room %d, launch %d", capacity, i)
 			}
 		}
 	}
@@ -228,7 +228,7 @@ func TestStatesWithADelayLieWhereTheyWereWritten(t *testing.T) {
 }
 
 // TestConstantsAreFetchedEarlyByBlocksThatFit next to those of the preceding launch.
-func TestConstantsAreFetchedAheadByBlocksThatFindRoom(t *testing.T) {
+func TestConstantsAreFetchedEarlyByBlocksThatFit(t *testing.T) {
 	on, err := target.OfDevice("gb10")
 	require.NoError(t, err)
 	launch := func(blocks, threads, shared int) *Launch {
@@ -236,8 +236,8 @@ func TestConstantsAreFetchedAheadByBlocksThatFindRoom(t *testing.T) {
 	}
 	// A multiprocessor has 100 KB of shared memory and 48 warps; a block takes 1 KB more than it asks for.
 	for _, c := range []struct {
-		front, back *Launch
-		want        int
+		preceding, back *Launch
+		want            int
 	}{
 		{launch(48, 128, 30<<10), launch(96, 128, 30<<10), 2 * 48 * 30 << 10},  // 31 of 100 KB are taken: two blocks of 31 find room
 		{launch(48, 128, 30<<10), launch(50, 128, 30<<10), 50 * 30 << 10},      // there are no more
@@ -247,6 +247,6 @@ func TestConstantsAreFetchedAheadByBlocksThatFindRoom(t *testing.T) {
 		{launch(48, 512, 0), launch(96, 512, 0), 2 * 48 * 512 * registerBytes}, // 16 are
 		{launch(48*30, 32, 0), launch(48, 32, 0), 0},                           // all 24 blocks are
 	} {
-		require.Equal(t, float64(c.want), c.back.beside(c.front, on), "%v %v", c.front.Grid, c.back.Block)
+		require.Equal(t, float64(c.want), c.back.earlyBytes(c.preceding, on), "%v %v", c.preceding.Grid, c.back.Block)
 	}
 }

@@ -23,15 +23,15 @@ func WorkOf(on *cost.Machine, c *emu.Counts) *cost.Work {
 
 // earlyBytes is how much the blocks of a launch that fit next to those of the preceding launch can hold: their
 // shared memory or the registers in which a thread holds constants, whichever is more.
-func (l *Launch) beside(front *Launch, t *target.Target) float64 {
+func (l *Launch) earlyBytes(preceding *Launch, t *target.Target) float64 {
 	count := func(l *Launch) (blocks, warps, shared int) {
 		return l.Grid[0] * l.Grid[1] * l.Grid[2], max(1, (l.Block[0]*l.Block[1]*l.Block[2]+31)/32), l.Shared + 1024
 	}
-	blocks, warps, shared := count(front)
-	there := min((blocks+t.SMs-1)/t.SMs, cost.OccupancyOf(t, 32*warps, front.Shared, 0).Blocks)
+	blocks, warps, shared := count(preceding)
+	there := min((blocks+t.SMs-1)/t.SMs, cost.OccupancyOf(t, 32*warps, preceding.Shared, 0).Blocks)
 	mine, wide, holds := count(l)
-	room := max(0, min((t.SharedSM-there*shared)/holds, (t.WarpsSM-there*warps)/wide, t.BlocksSM-there))
-	early := min(mine, room*t.SMs)
+	fitting := max(0, min((t.SharedSM-there*shared)/holds, (t.WarpsSM-there*warps)/wide, t.BlocksSM-there))
+	early := min(mine, fitting*t.SMs)
 	return float64(early * max(l.Shared, registerBytes*32*wide))
 }
 
@@ -79,7 +79,7 @@ func (l *Launch) served(dram missing) *cost.Work {
 	w, constants := *l.Work, float64(dram.constants*l.touched.constants)
 	w.Back = float64(dram.writes * l.touched.writes)
 	w.DRAMBytes = constants + float64(dram.reads*l.touched.reads) + w.Back
-	w.EarlyBytes = min(constants, l.room)
+	w.EarlyBytes = min(constants, l.early)
 	w.Fetches, w.After, w.Awaits, w.Prefetched = dram.fetches, dram.awaits.launch-1, dram.awaits.bytes, dram.prefetched
 	w.Plain = !l.dependent
 	return &w

@@ -168,8 +168,8 @@ func TestProfile_SumsLaunches(t *testing.T) {
 	}
 }
 
-// TestReadsAndWritesOfL2AreApart: loads and copies read, stores and atomics write, and what a first-level cache serves is neither.
-func TestReadsAndWritesOfL2AreApart(t *testing.T) {
+// TestReadsAndWritesOfL2AreSeparate: loads and copies read, stores and atomics write, and what a first-level cache serves is neither.
+func TestReadsAndWritesOfL2AreSeparate(t *testing.T) {
 	c := &emu.Counts{Grid: [3]int{1, 1, 1}, Block: [3]int{32, 1, 1}}
 	for i, op := range []string{"ld.global.f32", "cp.async.cg.shared.global", "st.global.f32", "atom.global.add.f32"} {
 		d := ptx.Lookup(op)

@@ -43,13 +43,13 @@ func PlannedLoop(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, state
 // planned are the times of launches by their works. Of inputs launches read no more than their works say, if sparse.
 func planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, m *cost.Machine, served []missing, sparse bool) (times []cost.Time, dependent []bool) {
 	times, dependent = make([]cost.Time, len(e.Launches)), make([]bool, len(e.Launches))
-	var front *Launch
+	var preceding *Launch
 	for i := range e.Launches {
 		op := &e.Launches[i]
-		l := Launch{Grid: op.Grid, Block: op.Block, Shared: op.Shared, room: math.Inf(1)}
+		l := Launch{Grid: op.Grid, Block: op.Block, Shared: op.Shared, early: math.Inf(1)}
 		ports := l.touch(v, op)
 		if op.Copy != nil {
-			times[i], front = m.Copy(op.Copy.Bytes), nil
+			times[i], preceding = m.Copy(op.Copy.Bytes), nil
 			continue
 		}
 		if l.Work = works[i]; l.Work == nil {
@@ -58,15 +58,15 @@ func planned(v *runtime.Variant, e *runtime.Entry, works []*cost.Work, m *cost.M
 				L2Read: l.touched.constants + l.touched.reads, L2Written: l.touched.writes, Loads: 1}
 		}
 		l.dependent, dependent[i] = op.Dependent, op.Dependent
-		if op.Dependent && front != nil {
-			l.room = l.beside(front, m.Target)
+		if op.Dependent && preceding != nil {
+			l.early = l.earlyBytes(preceding, m.Target)
 		}
 		w := l.served(served[i])
 		if sparse && l.Work.Sparse > 0 {
 			ports = l.Work.Sparse
 		}
 		w.DRAMBytes += ports
-		times[i], front = m.Estimate(w), &l
+		times[i], preceding = m.Estimate(w), &l
 	}
 	return times, dependent
 }

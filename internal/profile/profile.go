@@ -99,7 +99,7 @@ type Launch struct {
 
 	cold      cost.Time
 	touched   traffic
-	room      float64 // bytes that it can fetch before the preceding launch ends
+	early     float64 // bytes that it can fetch before the preceding launch ends
 	copied    int     // bytes, of a copy
 	dependent bool    // starts before the preceding launch ends
 }
@@ -163,10 +163,10 @@ func newProfile(p *runtime.Program, v *runtime.Variant, name string, counts []*e
 		}
 		l.count(c)
 		l.Occupancy = cost.OccupancyOf(t, l.Block[0]*l.Block[1]*l.Block[2], l.Shared, regs)
-		l.Work, l.touched, l.room = l.work(t, c), trafficOf(c), math.Inf(1)
+		l.Work, l.touched, l.early = l.work(t, c), trafficOf(c), math.Inf(1)
 		l.dependent = l.Index < len(entry.Launches) && entry.Launches[l.Index].Dependent
-		if front := len(out.Launches) - 1; front >= 0 && l.dependent && out.Launches[front].Index == l.Index-1 {
-			l.room = l.beside(&out.Launches[front], t)
+		if preceding := len(out.Launches) - 1; preceding >= 0 && l.dependent && out.Launches[preceding].Index == l.Index-1 {
+			l.early = l.earlyBytes(&out.Launches[preceding], t)
 		}
 		out.Launches = append(out.Launches, l)
 	}

@@ -232,8 +232,8 @@ func TestProgramsInTurnShareL2(t *testing.T) {
 func TestDRAMServesWeightsOnce(t *testing.T) {
 	p := compiled(t, "policy", "fp16")
 	v := &p.Variants[0]
-	for _, ahead := range []bool{true, false} {
-		if !ahead { // as a program whose launches ask for nothing
+	for _, prefetch := range []bool{true, false} {
+		if !prefetch { // as a program whose launches ask for nothing
 			for i := range v.Entries[0].Launches {
 				v.Entries[0].Launches[i].Prefetch = nil
 			}
@@ -249,7 +249,7 @@ func TestDRAMServesWeightsOnce(t *testing.T) {
 		}
 		require.EqualValues(t, inputs, all.DRAM, "inputs alone")
 		require.InEpsilon(t, float64(all.Constants), float64(all.ColdDRAM-all.DRAM), 0.02)
-		if ahead {
+		if prefetch {
 			require.Greater(t, float64(all.Prefetched), 0.8*float64(all.Constants))
 			require.LessOrEqual(t, float64(all.Prefetched), 1.02*float64(all.Constants))
 		}

@@ -49,7 +49,7 @@ func (f *followed) append(p *runtime.Program, v *runtime.Variant, prof *Profile,
 	}
 	f.v.ArenaBytes += (v.ArenaBytes + blockBytes - 1) &^ (blockBytes - 1)
 	f.states = append(f.states, p.States...)
-	behind := func(list []runtime.Access) []runtime.Access {
+	shifted := func(list []runtime.Access) []runtime.Access {
 		list = slices.Clone(list)
 		for i := range list {
 			list[i].Buffer += n
@@ -57,9 +57,9 @@ func (f *followed) append(p *runtime.Program, v *runtime.Variant, prof *Profile,
 		return list
 	}
 	for i, l := range v.Entry("run").Launches {
-		l.Reads, l.Writes = behind(l.Reads), behind(l.Writes)
+		l.Reads, l.Writes = shifted(l.Reads), shifted(l.Writes)
 		if l.Prefetch != nil {
-			l.Prefetch = &behind([]runtime.Access{*l.Prefetch})[0]
+			l.Prefetch = &shifted([]runtime.Access{*l.Prefetch})[0]
 		}
 		f.launches, f.read = append(f.launches, l), append(f.read, prof.parts[i])
 	}

@@ -11,7 +11,7 @@ import (
 
 var inf = math.Inf(1)
 
-func TestEveryF16WidensExactlyAndComesBack(t *testing.T) {
+func TestEveryF16IsExactInF32AndComesBack(t *testing.T) {
 	for h := range uint32(1 << 16) {
 		e, m := int(h>>10&31), float64(h&1023)
 		want := math.Ldexp(m, -24)

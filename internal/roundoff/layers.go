@@ -82,7 +82,7 @@ func sum(n *ir.Node, in []Range) ([]Range, error) {
 		terms = ir.Type{Shape: n.Attrs.Ints("kernel")}.Numel()
 	}
 	e := sumError(terms) + unit
-	return []Range{widened(out[0], func(i int, _ float64) float64 { return e*size[0].F[i] + tiny })}, nil
+	return []Range{enlarged(out[0], func(i int, _ float64) float64 { return e*size[0].F[i] + tiny })}, nil
 }
 
 // greatest is the greatest magnitude of each element.
@@ -120,7 +120,7 @@ func interpolation(n *ir.Node, in []Range) ([]Range, error) {
 			carried = math.Max(carried, radius.F[i])
 		}
 	}
-	return []Range{widened(Exactly(out[0]), func(int, float64) float64 { return 4*(sumError(16)*top+carried) + tiny })}, nil
+	return []Range{enlarged(Exactly(out[0]), func(int, float64) float64 { return 4*(sumError(16)*top+carried) + tiny })}, nil
 }
 
 // batchNorm is the rule of x·a + (bias - mean·a), in any order.
@@ -137,7 +137,7 @@ func batchNorm(n *ir.Node, in []Range) ([]Range, error) {
 	x, scale, bias, mean, variance := in[0], in[1].Lo, in[2].Lo, in[3].Lo, in[4].Lo
 	axis, eps := n.Attrs.Int("axis", 1), n.Attrs.Float("epsilon", 1e-5)
 	inner := ir.Type{Shape: x.Lo.Shape[axis+1:]}.Numel()
-	return []Range{widened(out[0], func(i int, _ float64) float64 {
+	return []Range{enlarged(out[0], func(i int, _ float64) float64 {
 		c := i / inner % x.Lo.Shape[axis]
 		a := math.Abs(scale.F[c]) / math.Sqrt(variance.F[c]+eps)
 		top := math.Max(math.Abs(x.Lo.F[i]), math.Abs(x.Hi.F[i]))

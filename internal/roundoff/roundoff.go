@@ -109,7 +109,7 @@ func (m Model) stored(n *ir.Node, r Range) Range {
 		return r
 	}
 	if m.Loose && (r.Lo.DType == ir.Float16 || r.Lo.DType == ir.BFloat16) {
-		return widened(r, func(_ int, x float64) float64 { return math.Abs(x) * halfUnit(r.Lo.DType) })
+		return enlarged(r, func(_ int, x float64) float64 { return math.Abs(x) * halfUnit(r.Lo.DType) })
 	}
 	return rounded(r)
 }
@@ -128,8 +128,8 @@ func rounded(r Range) Range {
 	return Range{r.Lo.Rounded(), r.Hi.Rounded()}
 }
 
-// widened moves the ends of a range outwards by e of an element's position and the end itself; what is infinite stays.
-func widened(r Range, e func(i int, x float64) float64) Range {
+// enlarged moves the ends of a range outwards by e of an element's position and the end itself; what is infinite stays.
+func enlarged(r Range, e func(i int, x float64) float64) Range {
 	if r.Lo.F == nil {
 		return r
 	}
@@ -181,7 +181,7 @@ func sumError(n int) float64 {
 // region applies the body to every member of a region.
 func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
 	if n.IsFamily(ir.FamilyFused) {
-		return m.chain(n, in)
+		return m.fused(n, in)
 	}
 	x, err := n.Explicit()
 	if err != nil {
@@ -225,8 +225,8 @@ func (m Model) region(n *ir.Node, in []Range) ([]Range, error) {
 	return out, nil
 }
 
-// chain evaluates the parts one after the other, each as a region of its own.
-func (m Model) chain(n *ir.Node, in []Range) ([]Range, error) {
+// fused evaluates the parts one after the other, each as a region of its own.
+func (m Model) fused(n *ir.Node, in []Range) ([]Range, error) {
 	known := map[*ir.Value]Range{}
 	for i, v := range n.Inputs {
 		known[v] = in[i]

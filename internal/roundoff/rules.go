@@ -53,7 +53,7 @@ func (m Model) node(n *ir.Node, in []Range) ([]Range, error) {
 		return out, err
 	}
 	for i := range out {
-		out[i] = widened(out[i], func(_ int, x float64) float64 { return math.Abs(x)*relative + tiny })
+		out[i] = enlarged(out[i], func(_ int, x float64) float64 { return math.Abs(x)*relative + tiny })
 	}
 	return out, nil
 }
@@ -93,7 +93,7 @@ func (m Model) sumOfProducts(n *ir.Node, in []Range) ([]Range, error) {
 	if d == ir.Float16 {
 		denormal = 0x1p-25
 	}
-	a := widened(scaled[0], func(_ int, x float64) float64 { return float64(math.Abs(x)*halfUnit(d)) + denormal })
+	a := enlarged(scaled[0], func(_ int, x float64) float64 { return float64(math.Abs(x)*halfUnit(d)) + denormal })
 	return m.composite(sum, []Range{a, in[1], in[2], in[3]})
 }
 
@@ -324,7 +324,7 @@ func lipschitz(n *ir.Node, in []Range, slope float64) ([]Range, error) {
 func quantize(n *ir.Node, in []Range) ([]Range, error) {
 	wide := make([]Range, len(in))
 	copy(wide, in)
-	wide[0] = widened(in[0], func(_ int, x float64) float64 { return math.Abs(x)*unit + tiny })
+	wide[0] = enlarged(in[0], func(_ int, x float64) float64 { return math.Abs(x)*unit + tiny })
 	if d := in[1].Lo.DType; d == ir.Float16 || d == ir.BFloat16 {
 		wide[1] = Exactly(&ir.Array{Type: ir.Type{DType: ir.Float32, Shape: in[1].Lo.Shape}, F: in[1].Lo.F})
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestParseTakesArchitecturesApart(t *testing.T) {
+func TestParseSplitsArchitectures(t *testing.T) {
 	for arch, want := range map[string]struct {
 		n      int
 		suffix string

@@ -42,9 +42,9 @@ func mixer(t *testing.T, kept bool) []byte {
 	return raw
 }
 
-// TestBothWindowsOfAChainAreTraced: each on what it had, where that is in memory; else the chain as a whole. A wrong weight is that of
+// TestBothFusedWindowsAreTraced: each on what it had, where that is in memory; else the chain as a whole. A wrong weight is that of
 // its own window.
-func TestBothWindowsOfAChainAreTraced(t *testing.T) {
+func TestBothFusedWindowsAreTraced(t *testing.T) {
 	for _, precision := range []string{"file", "fp32", "fp16"} {
 		for _, kept := range []bool{true, false} {
 			r := built(t, "mixer", mixer(t, kept), precision)

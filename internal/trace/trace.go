@@ -55,7 +55,7 @@ type Row struct {
 	Outside   int     `json:"outside"`
 	Beyond    float64 `json:"beyond,omitempty"`
 	Unbounded string  `json:"unbounded,omitempty"`
-	Apart     float64 `json:"apart_rel_l2,omitempty"`
+	RelL2     float64 `json:"apart_rel_l2,omitempty"`
 	Limit     float64 `json:"apart_limit,omitempty"`
 	Changed   string  `json:"changed,omitempty"` // an input that is not what its region had computed
 	Bad       bool    `json:"bad"`
@@ -378,8 +378,8 @@ func (c *comparison) judge(n *ir.Node, had, got map[*ir.Value]*ir.Array) ([]Row,
 			return nil, err
 		}
 		r := &rows[i]
-		r.Unbounded, r.Apart, r.Limit = unbounded.Error(), m.RelL2, limit(v.Type.DType)
-		r.Bad = !(r.Apart <= r.Limit)
+		r.Unbounded, r.RelL2, r.Limit = unbounded.Error(), m.RelL2, limit(v.Type.DType)
+		r.Bad = !(r.RelL2 <= r.Limit)
 	}
 	return rows, nil
 }

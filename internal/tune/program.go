@@ -104,7 +104,7 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 		}
 		now = next
 	}
-	for _, a := range aheads(t) {
+	for _, a := range prefetches(t) {
 		if j.over() {
 			break
 		}
@@ -119,13 +119,13 @@ func (u *Tuner) program(ctx context.Context, e codegen.Entry, t *target.Target, 
 	}
 	out := &tunefile.Program{Kernels: now.choices, US: nanoseconds(now.us), ColdUS: nanoseconds(now.cold), DefaultUS: nanoseconds(base.us), DefaultColdUS: nanoseconds(base.cold), Evaluations: j.tried}
 	if now.prefetch != (tunefile.Prefetch{}) {
-		out.Ahead = &now.prefetch
+		out.Prefetch = &now.prefetch
 	}
 	return out, nil
 }
 
 // prefetches are the alternatives to the default weight prefetch.
-func aheads(t *target.Target) (out []tunefile.Prefetch) {
+func prefetches(t *target.Target) (out []tunefile.Prefetch) {
 	if !t.DependentLaunch {
 		return nil
 	}

@@ -126,16 +126,16 @@ func (s *search) line(i, d int) string {
 func (s *search) neighbours(i int) (out []int) {
 	at := s.space.Candidates[i].At
 	for d := range at {
-		before, behind := -1, -1
+		before, after := -1, -1
 		for _, j := range s.lines[s.line(i, d)] {
 			switch x := s.space.Candidates[j].At[d]; {
 			case x < at[d] && (before < 0 || x > s.space.Candidates[before].At[d]):
 				before = j
-			case x > at[d] && (behind < 0 || x < s.space.Candidates[behind].At[d]):
-				behind = j
+			case x > at[d] && (after < 0 || x < s.space.Candidates[after].At[d]):
+				after = j
 			}
 		}
-		for _, j := range []int{before, behind} {
+		for _, j := range []int{before, after} {
 			if j >= 0 {
 				out = append(out, j)
 			}

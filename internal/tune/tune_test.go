@@ -237,8 +237,8 @@ func TestATunedModel(t *testing.T) {
 	}
 }
 
-// TestPartsOfAChainCanBeApart: a schedule says so, and the program is the one whose windows never were a chain.
-func TestPartsOfAChainCanBeApart(t *testing.T) {
+// TestPartsOfAFusedRegionCanBeUnfused: a schedule says so, and the program is the one whose windows never were a chain.
+func TestPartsOfAFusedRegionCanBeUnfused(t *testing.T) {
 	u := tuner("", 1<<20)
 	u.Path, u.Beam = "", 1
 	u.Measure = func(context.Context, *kernel.Spec, *target.Target) (float64, error) { return 1, nil }
@@ -250,14 +250,14 @@ func TestPartsOfAChainCanBeApart(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, names)
-	chains := 0
+	fused := 0
 	for i, k := range u.Table.Kernels {
 		if strings.Contains(k.Name, "dwconv3x3_dwconv7x7") {
 			u.Table.Kernels[i].Schedule = kernel.Unfused
-			chains++
+			fused++
 		}
 	}
-	require.Positive(t, chains)
+	require.Positive(t, fused)
 	u.Table.Programs = nil
 	got := compiled(t, "vision", compile.Options{Tuning: u.Table})
 	want := compiled(t, "vision", compile.Options{Unfused: names})

@@ -252,11 +252,11 @@ func between(a, b *modeld.Outputs) (*difference, error) {
 	}
 	for i := range min(len(a.LaneLines), len(b.LaneLines)) {
 		for k := range modeld.Points {
-			apart := number(math.Hypot(a.LaneLines[i].Y[k]-b.LaneLines[i].Y[k], a.LaneLines[i].Z[k]-b.LaneLines[i].Z[k]))
+			distance := number(math.Hypot(a.LaneLines[i].Y[k]-b.LaneLines[i].Y[k], a.LaneLines[i].Z[k]-b.LaneLines[i].Z[k]))
 			if i+k == 0 {
-				d.Lanes = apart
+				d.Lanes = distance
 			}
-			d.Lanes = max(d.Lanes, apart)
+			d.Lanes = max(d.Lanes, distance)
 		}
 	}
 	var ours, theirs []float64

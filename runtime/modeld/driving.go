@@ -250,8 +250,8 @@ func (m *loop) Close() error {
 		return nil
 	}
 	if !m.owned {
-		for _, name := range m.program.Loop.Frames { // what was lent is the caller's again
-			if _, err := m.session.Lend(name, nil); errors.Is(err, hal.ErrBusy) {
+		for _, name := range m.program.Loop.Frames { // bound memory is the caller's again
+			if _, err := m.session.BindHostMemory(name, nil); errors.Is(err, hal.ErrBusy) {
 				return err
 			}
 		}

@@ -48,7 +48,7 @@ func (m *loop) see(ctx context.Context, transforms []float32, cameras []string, 
 			copy(to, data)
 			continue
 		}
-		switch here, err := m.session.Lend(name, data); {
+		switch here, err := m.session.BindHostMemory(name, data); {
 		case err != nil:
 			return 0, fmt.Errorf("the %s camera's picture: %w", cameras[i], err)
 		case here:

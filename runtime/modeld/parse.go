@@ -281,14 +281,14 @@ func (p *parser) meta() *Meta {
 	}
 	series := func(s generation.Series) (y []float64) {
 		for i := range s.Len {
-			y = append(y, p.sigmoid(x[s.From+i*s.Apart]))
+			y = append(y, p.sigmoid(x[s.From+i*s.Stride]))
 		}
 		return y
 	}
 	layout := generation.MetaOf(len(x))
 	m := &Meta{Engaged: p.sigmoid(x[0])}
 	for i, to := range []*[5]float64{&m.GasDisengage, &m.BrakeDisengage, &m.SteerDisengage, &m.Brake3, &m.Brake4, &m.Brake5} {
-		*to = [5]float64(series(generation.Series{From: 1 + i, Apart: layout.Apart, Len: 5}))
+		*to = [5]float64(series(generation.Series{From: 1 + i, Stride: layout.Stride, Len: 5}))
 	}
 	m.GasPress, m.BrakePress = series(layout.GasPress), series(layout.BrakePress)
 	m.LeftBlinker, m.RightBlinker = series(layout.Left), series(layout.Right)

@@ -102,7 +102,7 @@ func TestAStepMovesFramesInAndOutputsOutAlone(t *testing.T) {
 	}
 }
 
-// TestAPictureInPlaceIsCheckedToItsLastRow: a kernel with checks on reads nothing outside the pictures that a step lends, whose last rows are not
+// TestAPictureInPlaceIsCheckedToItsLastRow: a kernel with checks on reads nothing outside the pictures that a step binds, whose last rows are not
 // padded.
 func TestAPictureInPlaceIsCheckedToItsLastRow(t *testing.T) {
 	d, err := emu.Open(emu.Options{Check: true})

@@ -147,7 +147,7 @@ func TestReport_ShowsWhatDiffers(t *testing.T) {
 		{1.2345, 1.2346, 3, [2]string{"1.234", "1.235"}}, {0, 1e-9, 3, [2]string{"0", "1e-09"}},
 		{816.04, 816.041, 3, [2]string{"816.04", "816.041"}}, {1, math.Nextafter(1, 2), 3, [2]string{"1", "1.0000000000000002"}},
 	} {
-		require.Equal(t, c.want, Apart(c.a, c.b, c.digits))
+		require.Equal(t, c.want, Distinct(c.a, c.b, c.digits))
 	}
 }
 

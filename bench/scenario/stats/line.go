@@ -50,12 +50,12 @@ func (c *Comparison) phrase() string {
 	if unit != "" {
 		unit = " " + unit
 	}
-	apart := Apart(a, b, 3)
-	return fmt.Sprintf("%s %s → %s%s (p = %.2g)", c.Name, apart[0], apart[1], unit, c.Adjusted)
+	figures := Distinct(a, b, 3)
+	return fmt.Sprintf("%s %s → %s%s (p = %.2g)", c.Name, figures[0], figures[1], unit, c.Adjusted)
 }
 
 // Distinct writes two numbers with so many significant digits, or as many as it takes to show that they differ.
-func Apart(a, b float64, digits int) (text [2]string) {
+func Distinct(a, b float64, digits int) (text [2]string) {
 	const exact = 17 // digits of a float64
 	for {
 		for i, x := range []float64{a, b} {

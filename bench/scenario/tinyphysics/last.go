@@ -119,13 +119,13 @@ func inputAxes(n *ir.Node, axis int, axes []int) bool {
 
 // reshaped is the axis before a Reshape that is one of its output's axes: as long, after as many elements.
 func reshaped(in, out []int, axis int) int {
-	ahead := 1
+	outer := 1
 	for _, n := range out[:axis] {
-		ahead *= n
+		outer *= n
 	}
 	count := 1
 	for i, n := range in {
-		if count == ahead && n == out[axis] {
+		if count == outer && n == out[axis] {
 			return i
 		}
 		count *= n

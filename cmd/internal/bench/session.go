@@ -272,12 +272,12 @@ func (s *session) model(ctx context.Context, path string, precisions []string) e
 			}
 		}
 		if peer != nil {
-			beside := *peer
-			beside.Ratio = peer.P50 / r.P50
-			if beside.Outputs, err = bench.Accuracy(p, out, theirs); err != nil {
+			other := *peer
+			other.Ratio = peer.P50 / r.P50
+			if other.Outputs, err = bench.Accuracy(p, out, theirs); err != nil {
 				return err
 			}
-			r.ONNXRuntime = &beside
+			r.ONNXRuntime = &other
 		}
 	}
 	if reference == nil {

@@ -12,8 +12,8 @@ import (
 // memory. But a small heap would be collected a hundred times a second to no use: a larger one before or after it
 // sets the peak.
 const (
-	heapRoom  = 40
-	leastRoom = 128 << 20
+	heapPercent = 40
+	leastGrowth = 128 << 20
 )
 
 // ballast is memory that is never touched, so it has no pages. The runtime returns to the system what is free
@@ -32,25 +32,25 @@ func steadyHeap() {
 	if promised(ballastBytes + leftBytes) {
 		ballast = make([]byte, ballastBytes)
 	}
-	giveRoom()
+	limitGrowth()
 }
 
 // promised reports whether the system would give so many bytes.
 func promised(bytes int) bool {
-	room, err := syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	return err == nil && syscall.Munmap(room) == nil
+	pages, err := syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	return err == nil && syscall.Munmap(pages) == nil
 }
 
 // limitGrowth sets how much the heap may grow until the next collection, and again after each collection.
-func giveRoom() {
+func limitGrowth() {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	all := max(live[0].Value.Uint64(), uint64(len(ballast))+1)
 	debug.SetGCPercent(percent(all, uint64(len(ballast))))
-	runtime.SetFinalizer(new([64]byte), func(*[64]byte) { giveRoom() })
+	runtime.SetFinalizer(new([64]byte), func(*[64]byte) { limitGrowth() })
 }
 
 // percent is by how much a heap may grow of which a part is ballast.
 func percent(live, ballast uint64) int {
-	return int(min(max((live-ballast)*heapRoom/100, leastRoom)*100/live, 1000))
+	return int(min(max((live-ballast)*heapPercent/100, leastGrowth)*100/live, 1000))
 }

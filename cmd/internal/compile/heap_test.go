@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBallastIsNoRoom: a heap may grow by as many bytes with ballast as without, within a percent of all.
-func TestBallastIsNoRoom(t *testing.T) {
+// TestBallastAllowsNoGrowth: a heap may grow by as many bytes with ballast as without, within a percent of all.
+func TestBallastAllowsNoGrowth(t *testing.T) {
 	for _, live := range []uint64{1 << 20, 100 << 20, 320 << 20, 1 << 30} {
-		want := max(live*heapRoom/100, leastRoom)
+		want := max(live*heapPercent/100, leastGrowth)
 		for _, ballast := range []uint64{0, ballastBytes} {
 			all := live + ballast
 			got := all * uint64(percent(all, ballast)) / 100

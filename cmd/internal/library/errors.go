@@ -54,11 +54,11 @@ func CodeOf(err error) Code {
 // panicked is a panic, which is a bug of ours.
 type panicked struct {
 	value any
-	stack []byte
+	trace []byte
 }
 
 func (p *panicked) Error() string {
-	return fmt.Sprintf("this is a bug in sparkcompile %s (%v): please report it with this text, and the model if you can\n%s", cli.Version(), p.value, p.stack)
+	return fmt.Sprintf("this is a bug in sparkcompile %s (%v): please report it with this text, and the model if you can\n%s", cli.Version(), p.value, p.trace)
 }
 
 // Caught is run(), whose panic is an error: none crosses into C.

@@ -146,8 +146,8 @@ func TestLibrary_RefusesWrongSizes(t *testing.T) {
 // TestALargeInputIsReadWhereItLies and not kept: a run without it is on the model's own memory.
 func TestALargeInputIsReadWhereItLies(t *testing.T) {
 	settings(t)
-	m := open(t, Options{Paths: []string{tiny(t, lendFrom/4)}})
-	x, y := make([]float32, lendFrom/4+4), make([]float32, lendFrom/4)
+	m := open(t, Options{Paths: []string{tiny(t, bindFrom/4)}})
+	x, y := make([]float32, bindFrom/4+4), make([]float32, bindFrom/4)
 	own, err := m.Memory(false, 0)
 	require.NoError(t, err)
 	for _, offset := range []int{0, 1} { // in f32: the second does not begin at a multiple of 16 bytes, so it is copied

@@ -29,9 +29,9 @@ func (m *Model) Run(ctx context.Context, inputs, outputs [][]byte) error {
 	for i, x := range inputs {
 		switch q := &m.inputs[i]; {
 		case x == nil:
-		case q.here != nil && len(x) >= lendFrom:
+		case q.here != nil && len(x) >= bindFrom:
 			m.lent = append(m.lent, q.Name)
-			if _, err := m.session.Lend(q.Name, x); err != nil {
+			if _, err := m.session.BindHostMemory(q.Name, x); err != nil {
 				return err
 			}
 		case q.here != nil:
@@ -61,12 +61,12 @@ func (m *Model) Run(ctx context.Context, inputs, outputs [][]byte) error {
 
 // bindFrom is the size from which an input is read in place, if the device can: copying a smaller one takes less
 // time than changing an address in a graph.
-const lendFrom = 64 << 10
+const bindFrom = 64 << 10
 
 // giveBack has the session read its own memory again in place of the caller's, of which nothing may be kept.
 func (m *Model) giveBack() {
 	for _, name := range m.lent {
-		if _, err := m.session.Lend(name, nil); err != nil {
+		if _, err := m.session.BindHostMemory(name, nil); err != nil {
 			m.lost = err // the caller's memory may still be read: nothing more runs
 		}
 	}

@@ -185,7 +185,7 @@ func (b browser) text(selector string) string {
 
 var pathColours = [][3]int{{0x4c, 0xc9, 0xf0}, {0xff, 0xb7, 0x03}}
 
-func apart(a, b [3]int) (most int) {
+func difference(a, b [3]int) (most int) {
 	for i := range a {
 		most = max(most, a[i]-b[i], b[i]-a[i])
 	}
@@ -235,7 +235,7 @@ func TestThePageDrawsWhatTheModelsSay(t *testing.T) {
 	run(b, chromedp.Click(`[data-camera=wide]`))
 	b.until(fmt.Sprintf(`(() => { const c = document.querySelector("#package0 canvas"), d = c.getContext("2d").getImageData(Math.floor(.97 * c.width), Math.floor(.6 * c.height), 1, 1).data;
 		return Math.abs(d[0] - %d) + Math.abs(d[1] - %d) + Math.abs(d[2] - %d) > 30; })()`, before[0], before[1], before[2]))
-	require.Less(t, apart(rgb(last.Wide, .97, .6), b.pixel("#package0 canvas", .97*w, .6*h)), 12)
+	require.Less(t, difference(rgb(last.Wide, .97, .6), b.pixel("#package0 canvas", .97*w, .6*h)), 12)
 
 	// From the start: the drive runs once more, and ends alike.
 	run(b, chromedp.Click(`[data-camera=road]`))
@@ -332,7 +332,7 @@ func pixelsOfACamera(t *testing.T, b browser, i int, out *modeld.Outputs, c *mod
 	seen := 0
 	for k, p := range out.Plan.Position {
 		if x, y := place(p[0], p[1], p[2]+modeld.CameraHeight); p[0] > 5 && p[0] < 60 && inside(x, y) {
-			require.Less(t, apart(pathColours[i], b.pixel(canvas, x, y)), 40, "package %d: the path's point %d at %.0f, %.0f", i, k, x, y)
+			require.Less(t, difference(pathColours[i], b.pixel(canvas, x, y)), 40, "package %d: the path's point %d at %.0f, %.0f", i, k, x, y)
 			seen++
 		}
 	}
@@ -349,7 +349,7 @@ func pixelsOfACamera(t *testing.T, b browser, i int, out *modeld.Outputs, c *mod
 			for c := range want {
 				want[c] = int(float64(want[c])*(1-part) + float64(pathColours[i][c])*part)
 			}
-			require.Less(t, apart(want, b.pixel(canvas, x+side, y)), 12, "package %d: %g pixels beside the path's edge, %.1f m ahead", i, side, p[0])
+			require.Less(t, difference(want, b.pixel(canvas, x+side, y)), 12, "package %d: %g pixels beside the path's edge, %.1f m ahead", i, side, p[0])
 		}
 		seen++
 	}
@@ -367,7 +367,7 @@ func pixelsOfACamera(t *testing.T, b browser, i int, out *modeld.Outputs, c *mod
 	}
 	require.Greater(t, seen, 4)
 	for _, at := range [][2]float64{{.1, .05}, {.9, .1}, {.04, .4}, {.97, .6}} {
-		require.Less(t, apart(rgb(frame.Road, at[0], at[1]), b.pixel(canvas, at[0]*w, at[1]*h)), 12, "the picture at %v", at)
+		require.Less(t, difference(rgb(frame.Road, at[0], at[1]), b.pixel(canvas, at[0]*w, at[1]*h)), 12, "the picture at %v", at)
 	}
 }
 
@@ -404,7 +404,7 @@ func pixelsFromAbove(t *testing.T, b browser, want []*modeld.Outputs) {
 				}
 				continue
 			}
-			if apart(pathColours[1], got) < 40 {
+			if difference(pathColours[1], got) < 40 {
 				seen++
 			}
 		}
@@ -412,5 +412,5 @@ func pixelsFromAbove(t *testing.T, b browser, want []*modeld.Outputs) {
 	require.Greater(t, seen, 2, "the second package's dashes")
 	lead := want[0].Leads[0]
 	x, y := place(lead.X[0], lead.Y[0])
-	require.Less(t, apart([3]int{0x80, 0xed, 0x99}, b.pixel("#birdseye", x-9, y-6)), 40, "the car ahead")
+	require.Less(t, difference([3]int{0x80, 0xed, 0x99}, b.pixel("#birdseye", x-9, y-6)), 40, "the car ahead")
 }

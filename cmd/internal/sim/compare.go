@@ -199,7 +199,7 @@ func compared(w io.Writer, r *stats.Report, a, b *report) error {
 			family, k := a.loop(i)
 			worst = fmt.Sprintf("%s, loop %d", family.Name, k)
 		}
-		mean, detectable := stats.Apart(c.A.Mean, c.B.Mean, 4), "none"
+		mean, detectable := stats.Distinct(c.A.Mean, c.B.Mean, 4), "none"
 		if c.Detectable != nil {
 			detectable = fmt.Sprintf("%.2g", *c.Detectable)
 		}

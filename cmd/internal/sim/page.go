@@ -25,7 +25,7 @@ import (
 var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"number": short, "apart": func(a, b float64) [2]string { return stats.Apart(a, b, 3) },
+	"number": short, "apart": func(a, b float64) [2]string { return stats.Distinct(a, b, 3) },
 }).Parse(pageText))
 
 // mostCases is how many loops a page shows.
@@ -75,8 +75,8 @@ func withUnit(number string, m scenario.Metric) string {
 // sides says what a metric was in a loop with A and with B, by the names given.
 func (x regression) sides(a, b *report, nameA, nameB string) string {
 	m := a.tier().Metrics()[x.metric]
-	apart := stats.Apart(a.Metrics[x.loop][x.metric], b.Metrics[x.loop][x.metric], 3)
-	return fmt.Sprintf("%s: %s with %s, %s with %s", m.Name, withUnit(apart[0], m), nameA, withUnit(apart[1], m), nameB)
+	figures := stats.Distinct(a.Metrics[x.loop][x.metric], b.Metrics[x.loop][x.metric], 3)
+	return fmt.Sprintf("%s: %s with %s, %s with %s", m.Name, withUnit(figures[0], m), nameA, withUnit(figures[1], m), nameB)
 }
 
 // writePage writes the page of one run, or of two that are compared.

@@ -149,7 +149,7 @@ func (l *logWriter) turned(k int) float64 {
 
 // leads are the leading cars whose path is less than half a lane from the ego car's, nearest first.
 func (l *logWriter) leads(k int) (r route.RadarState) {
-	var ahead []route.LeadData
+	var leading []route.LeadData
 	for car := range scenario.Cars {
 		gap, speed := l.at(k, fmt.Sprintf("gap%d", car)), l.at(k, fmt.Sprintf("car_speed%d", car))
 		side := l.at(k, fmt.Sprintf("lateral%d", car)) - l.at(k, "offset")
@@ -157,14 +157,14 @@ func (l *logWriter) leads(k int) (r route.RadarState) {
 		if !present || gap <= 0 || math.Abs(side) > l.Trace.Scenario.Get("lane_width")/2 {
 			continue
 		}
-		ahead = append(ahead, route.LeadData{DRel: float32(gap), YRel: float32(side),
+		leading = append(leading, route.LeadData{DRel: float32(gap), YRel: float32(side),
 			VRel:  float32(speed - l.at(k, "speed")),
 			VLead: float32(speed), VLeadK: float32(speed), Status: true, ModelProb: 1})
 	}
-	slices.SortFunc(ahead, func(a, b route.LeadData) int { return cmp.Compare(a.DRel, b.DRel) })
+	slices.SortFunc(leading, func(a, b route.LeadData) int { return cmp.Compare(a.DRel, b.DRel) })
 	for i, to := range []*route.LeadData{&r.LeadOne, &r.LeadTwo} {
-		if i < len(ahead) {
-			*to = ahead[i]
+		if i < len(leading) {
+			*to = leading[i]
 		}
 	}
 	return r

@@ -81,9 +81,9 @@ var (
 // metas are the layouts of meta: engaged, then five times of six events and one more of the older one, then pedals
 // and blinkers.
 var metas = []Meta{
-	{Len: 55, Apart: 6, GasPress: Series{31, 4, 6}, BrakePress: Series{32, 4, 6},
+	{Len: 55, Stride: 6, GasPress: Series{31, 4, 6}, BrakePress: Series{32, 4, 6},
 		Left: Series{33, 4, 6}, Right: Series{34, 4, 6}},
-	{Len: 48, Apart: 7, GasPress: Series{7, 7, 5}, Left: Series{36, 2, 6}, Right: Series{37, 2, 6}},
+	{Len: 48, Stride: 7, GasPress: Series{7, 7, 5}, Left: Series{36, 2, 6}, Right: Series{37, 2, 6}},
 }
 
 // curvatures are the commands of 0.9.9 and 0.10.0. They smooth nothing, so that only the frame's own time adds to

@@ -84,7 +84,7 @@ func TestForms_HaveTheLengthsOfMetadata(t *testing.T) {
 		m := generation.MetaOf(length)
 		require.Equal(t, length, m.Len)
 		for _, s := range []generation.Series{m.GasPress, m.BrakePress, m.Left, m.Right} {
-			require.Less(t, s.From+max(0, s.Len-1)*s.Apart, length)
+			require.Less(t, s.From+max(0, s.Len-1)*s.Stride, length)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func Forms(kind, name string) (forms []Slice) {
 // Meta says where a slice meta has its logits: offsets into it, and steps from one to the next.
 type Meta struct {
 	Len        int
-	Apart      int // from one time of the events to the next: an element for each event
+	Stride     int // from one time of the events to the next: an element for each event
 	GasPress   Series
 	BrakePress Series
 	Left       Series // blinkers
@@ -67,7 +67,7 @@ type Meta struct {
 }
 
 // Series is of logits.
-type Series struct{ From, Apart, Len int }
+type Series struct{ From, Stride, Len int }
 
 // MetaOf is the layout of a slice meta of that length.
 func MetaOf(length int) Meta {

@@ -155,7 +155,7 @@ func (s *scan) visit(d ast.Decl, report reporter) {
 			}
 		}
 	}
-	ast.PreorderStack(d, nil, func(n ast.Node, stack []ast.Node) bool {
+	ast.PreorderStack(d, nil, func(n ast.Node, ancestors []ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.BinaryExpr:
 			if (n.Op == token.ADD || n.Op == token.SUB) && s.float(n) {
@@ -189,7 +189,7 @@ func (s *scan) visit(d ast.Decl, report reporter) {
 				}
 			}
 		case *ast.ReturnStmt:
-			closure, inside := s.closure(stack)
+			closure, inside := s.closure(ancestors)
 			for i, r := range n.Results {
 				switch {
 				case !s.product(r):
@@ -205,10 +205,10 @@ func (s *scan) visit(d ast.Decl, report reporter) {
 }
 
 // closure is the variable that the innermost function literal around a node is assigned to, if there is one.
-func (s *scan) closure(stack []ast.Node) (v types.Object, inside bool) {
-	for i := len(stack) - 1; i > 0; i-- {
-		if lit, ok := stack[i].(*ast.FuncLit); ok {
-			if a, ok := stack[i-1].(*ast.AssignStmt); ok && len(a.Lhs) == 1 && a.Rhs[0] == lit {
+func (s *scan) closure(ancestors []ast.Node) (v types.Object, inside bool) {
+	for i := len(ancestors) - 1; i > 0; i-- {
+		if lit, ok := ancestors[i].(*ast.FuncLit); ok {
+			if a, ok := ancestors[i-1].(*ast.AssignStmt); ok && len(a.Lhs) == 1 && a.Rhs[0] == lit {
 				v = s.object(a.Lhs[0])
 			}
 			return v, true

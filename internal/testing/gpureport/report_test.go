@@ -116,7 +116,7 @@ func markdown(t *testing.T, dir string) string {
 	return b.String()
 }
 
-func TestReport_PredictedBesideMeasured(t *testing.T) {
+func TestReport_PredictedNextToMeasured(t *testing.T) {
 	text := markdown(t, write(t))
 	for _, want := range []string{
 		"# H100\n\n6 steps: 2 passed, 1 skipped.\n\n- FAIL: `golden vision fp16` (exit status 1, 2.0 s)\n",

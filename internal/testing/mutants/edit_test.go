@@ -86,7 +86,7 @@ func all(fs ...func(*ptx.Kernel) error) func(*ptx.Kernel) error {
 }
 
 // move moves an instruction to after another one.
-func move(p part, n int, words []string, q part, m int, behind ...string) func(*ptx.Kernel) error {
+func move(p part, n int, words []string, q part, m int, following ...string) func(*ptx.Kernel) error {
 	return func(k *ptx.Kernel) error {
 		i, err := find(k, p, n, words...)
 		if err != nil {
@@ -94,7 +94,7 @@ func move(p part, n int, words []string, q part, m int, behind ...string) func(*
 		}
 		s := k.Body[i]
 		k.Body = slices.Delete(k.Body, i, i+1)
-		j, err := find(k, q, m, behind...)
+		j, err := find(k, q, m, following...)
 		if err != nil {
 			return err
 		}

@@ -49,14 +49,14 @@ type model struct {
 }
 
 // unfused follows the name of a model in the program whose layers are separate kernels.
-const apart = ", apart"
+const unfused = ", apart"
 
 func load(t testing.TB, name, precision string) *model {
 	t.Helper()
 	if networks[name] != nil {
 		return loadNetwork(t, name)
 	}
-	name, chainless := strings.CutSuffix(name, apart)
+	name, chainless := strings.CutSuffix(name, unfused)
 	src, err := driving.Made(name, driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode(name+".onnx", src.ONNX)

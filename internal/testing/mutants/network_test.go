@@ -51,7 +51,7 @@ type layer struct{ *kerneltest.Region }
 
 func newLayer(g *kerneltest.Graph) layer { return layer{g.Region(ir.FamilyContraction)} }
 
-func (l layer) widened(v *ir.Value) *ir.Value { return l.Cast(l.Read(v, false), ir.Float32) }
+func (l layer) promoted(v *ir.Value) *ir.Value { return l.Cast(l.Read(v, false), ir.Float32) }
 
 // weights are constants of a type as f32.
 func (l layer) weights(d ir.DType, k, cols int) *ir.Value {
@@ -84,25 +84,25 @@ func narrowNetwork(g *kerneltest.Graph, x *ir.Value) {
 	size := 1 / math.Sqrt(k)
 
 	l := newLayer(g)
-	codes := l.stored(l.product(l.widened(x), l.weights(ir.Float16, k, hidden), 8*size), ir.Float8E4M3FN)
+	codes := l.stored(l.product(l.promoted(x), l.weights(ir.Float16, k, hidden), 8*size), ir.Float8E4M3FN)
 	l = newLayer(g)
-	eight := l.stored(l.product(l.widened(codes), l.weights(ir.Float8E4M3FN, hidden, cols), size/8), ir.Float32)
+	eight := l.stored(l.product(l.promoted(codes), l.weights(ir.Float8E4M3FN, hidden, cols), size/8), ir.Float32)
 
 	l = newLayer(g)
 	two := l.Rounded(l.weights(ir.Float16, hidden, cols), ir.Storage{DType: ir.Float8E4M3FN, SplitTerms: 2})
-	split := l.stored(l.product(l.widened(codes), two, size/8), ir.Float32)
+	split := l.stored(l.product(l.promoted(codes), two, size/8), ir.Float32)
 
 	l = newLayer(g)
-	q := l.FinishBlocks(l.product(l.widened(x), l.weights(ir.Float16, k, hidden), size), .02).Outputs
+	q := l.FinishBlocks(l.product(l.promoted(x), l.weights(ir.Float16, k, hidden), size), .02).Outputs
 	l = newLayer(g)
 	in := l.Dequantise(1, ir.BlockSize, l.Read(q[0], false), q[1])
 	four := l.stored(l.product(in, l.blocks(hidden, cols), size*.02), ir.Float32)
 
 	l = newLayer(g)
-	weights := l.stored(l.product(l.widened(x), l.blocks(k, cols), size), ir.Float32)
+	weights := l.stored(l.product(l.promoted(x), l.blocks(k, cols), size), ir.Float32)
 
 	l = newLayer(g)
-	six := l.stored(l.product(l.widened(x), l.weights(ir.Float6E3M2, k, cols), size/8), ir.Float32)
+	six := l.stored(l.product(l.promoted(x), l.weights(ir.Float6E3M2, k, cols), size/8), ir.Float32)
 	g.Outputs = []*ir.Value{eight, split, four, weights, six}
 }
 
@@ -113,7 +113,7 @@ func deepNetwork(d ir.DType) func(g *kerneltest.Graph, x *ir.Value) {
 		y := x
 		multiply := func(k, cols int, to ir.DType) {
 			l := newLayer(g)
-			y = l.stored(l.product(l.widened(y), l.weights(d, k, cols), 1/math.Sqrt(float64(k))), to)
+			y = l.stored(l.product(l.promoted(y), l.weights(d, k, cols), 1/math.Sqrt(float64(k))), to)
 		}
 		multiply(k, wide, d)
 		multiply(wide, hidden, d)
@@ -129,14 +129,14 @@ func deepNetwork(d ir.DType) func(g *kerneltest.Graph, x *ir.Value) {
 func gradientNetwork(g *kerneltest.Graph, x *ir.Value) {
 	const batch, rows, used, size = 2, 32, 25, 32
 	l := newLayer(g)
-	y := l.Add("MatMul", nil, l.widened(x), l.weights(ir.Float16, 128, 48))
+	y := l.Add("MatMul", nil, l.promoted(x), l.weights(ir.Float16, 128, 48))
 	s := l.Add("Mul", nil, y, l.Fill(ir.T(ir.Float32, 48), positive(1, .2), true, false))
 	s = l.Add("ReduceSum", ir.Attrs{"axes": []int{1}}, l.Add("Reshape", ir.Attrs{"shape": []int{batch, rows, 48}}, s))
 	sums := l.Finish(l.Cast(l.Add("Relu", nil, y), ir.Float32), s).Outputs
 
 	l = newLayer(g)
 	in := make([]*ir.Value, 4)
-	all := l.Add("Reshape", ir.Attrs{"shape": []int{batch, rows, 4 * size}}, l.widened(x))
+	all := l.Add("Reshape", ir.Attrs{"shape": []int{batch, rows, 4 * size}}, l.promoted(x))
 	for i := range in {
 		part := l.Add("Slice", ir.Attrs{"starts": []int{0, 0, i * size}, "sizes": []int{batch, used, size}}, all)
 		in[i] = l.Add("Reshape", ir.Attrs{"shape": []int{batch, 1, used, size}}, part)
@@ -148,11 +148,11 @@ func gradientNetwork(g *kerneltest.Graph, x *ir.Value) {
 func jointNetwork(g *kerneltest.Graph, x *ir.Value) {
 	const rows, heads, size, cols = 25, 4, 32, 40
 	l := newLayer(g)
-	qkv := l.stored(l.product(l.widened(x), l.weights(ir.Float16, 128, 3*heads*size), 1/math.Sqrt(128)), ir.Float16)
+	qkv := l.stored(l.product(l.promoted(x), l.weights(ir.Float16, 128, 3*heads*size), 1/math.Sqrt(128)), ir.Float16)
 
 	l = newLayer(g)
 	in := make([]*ir.Value, 3)
-	all := l.Add("Reshape", ir.Attrs{"shape": []int{1, rows, 3, heads, size}}, l.widened(qkv))
+	all := l.Add("Reshape", ir.Attrs{"shape": []int{1, rows, 3, heads, size}}, l.promoted(qkv))
 	for i := range in {
 		part := l.Add("Slice", ir.Attrs{"starts": []int{0, 0, i, 0, 0}, "sizes": []int{1, rows, 1, heads, size}}, all)
 		part = l.Add("Reshape", ir.Attrs{"shape": []int{1, rows, heads, size}}, part)
@@ -163,17 +163,17 @@ func jointNetwork(g *kerneltest.Graph, x *ir.Value) {
 	first := l.Node
 
 	l = newLayer(g)
-	y = l.stored(l.product(l.widened(y), l.weights(ir.Float16, heads*size, cols), .1), ir.Float32)
-	chain := ir.NewFused([]*ir.Node{first, l.Node}, false)
-	y.Def = chain
-	g.Nodes, g.Outputs = append(g.Nodes[:len(g.Nodes)-2], chain), []*ir.Value{y}
+	y = l.stored(l.product(l.promoted(y), l.weights(ir.Float16, heads*size, cols), .1), ir.Float32)
+	fused := ir.NewFused([]*ir.Node{first, l.Node}, false)
+	y.Def = fused
+	g.Nodes, g.Outputs = append(g.Nodes[:len(g.Nodes)-2], fused), []*ir.Value{y}
 }
 
 func tailNetwork(g *kerneltest.Graph, x *ir.Value) {
 	l := layer{g.Region(ir.FamilyLoop)}
-	front := l.stored(l.Add("Tanh", nil, l.widened(x)), ir.Float16)
+	producer := l.stored(l.Add("Tanh", nil, l.promoted(x)), ir.Float16)
 	l = layer{g.Region(ir.FamilyLoop)}
-	y := l.stored(l.Add("LayerNorm", ir.Attrs{"axis": 1}, l.widened(front)), ir.Float32)
+	y := l.stored(l.Add("LayerNorm", ir.Attrs{"axis": 1}, l.promoted(producer)), ir.Float32)
 	parts := []*ir.Node{y.Def}
 	for i, shape := range [][]int{{96, 256}, {160, 96}, {300, 160}} {
 		l = layer{g.Region(ir.FamilyLoop)}
@@ -190,14 +190,14 @@ func tailNetwork(g *kerneltest.Graph, x *ir.Value) {
 	for i, v := range n.Outputs {
 		v.Def, v.Index = n, i
 	}
-	g.Nodes, g.Outputs = []*ir.Node{front.Def, n}, n.Outputs
+	g.Nodes, g.Outputs = []*ir.Node{producer.Def, n}, n.Outputs
 }
 
 func perceptronNetwork(g *kerneltest.Graph, x *ir.Value) {
 	const in, k, hidden = 128, 384, 640 // so long a k that warps share it
 	product := func(x *ir.Value, k, cols int, to ir.DType, op string) *ir.Node {
 		l := newLayer(g)
-		y := l.product(l.widened(x), l.weights(ir.Float16, k, cols), 1/math.Sqrt(float64(k)))
+		y := l.product(l.promoted(x), l.weights(ir.Float16, k, cols), 1/math.Sqrt(float64(k)))
 		return l.Finish(l.Cast(l.Add(op, nil, y), to))
 	}
 	y := product(x, in, k, ir.Float16, "Relu").Outputs[0]
@@ -217,7 +217,7 @@ func residualNetwork(g *kerneltest.Graph, x *ir.Value) {
 	bias := func(l layer, n int) *ir.Value { return l.Input(ir.T(ir.Float32, n), 1, true, false) }
 	product := func(x *ir.Value, in, out int, to ir.DType, op string) *ir.Node {
 		l := newLayer(g)
-		a := l.Add("Reshape", ir.Attrs{"shape": []int{1, h, w, in}}, l.widened(x))
+		a := l.Add("Reshape", ir.Attrs{"shape": []int{1, h, w, in}}, l.promoted(x))
 		b := l.Cast(l.Input(ir.T(ir.Float16, out, in, 1, 1), 1/math.Sqrt(float64(in)), true, false), ir.Float32)
 		return l.Finish(l.Cast(l.Add(op, nil, l.Add("Conv", conv(1, 0), a, b, bias(l, out))), to))
 	}
@@ -225,7 +225,7 @@ func residualNetwork(g *kerneltest.Graph, x *ir.Value) {
 	up := product(y, k, hidden, ir.Float16, "Relu")
 	l := layer{g.Region(ir.FamilyWindow)}
 	taps := l.Input(ir.T(ir.Float32, hidden, 1, 3, 3), 0.3, true, false)
-	slid := l.Finish(l.Cast(l.Add("Relu", nil, l.Add("Conv", conv(hidden, 1), l.widened(up.Outputs[0]), taps, bias(l, hidden))), ir.Float16))
+	slid := l.Finish(l.Cast(l.Add("Relu", nil, l.Add("Conv", conv(hidden, 1), l.promoted(up.Outputs[0]), taps, bias(l, hidden))), ir.Float16))
 	down := product(slid.Outputs[0], hidden, k, ir.Float16, "Neg")
 	n := ir.NewFused([]*ir.Node{up, slid, down}, false)
 	n.Outputs[0].Def = n

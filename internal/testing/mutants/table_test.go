@@ -11,18 +11,18 @@ import (
 
 // Kinds of kernels.
 var (
-	splitK16  = Site{Model: deep, Precision: deep, Name: "contraction fp16, split-K", family: "contraction", schedule: "splitk", prefix: "matmul"}
-	deep16    = Site{Model: deep, Precision: deep, Name: "contraction fp16", family: "contraction", schedule: "stages=4", prefix: "matmul", but: "splitk"}
-	splitK32  = Site{Model: "policy", Precision: "fp32", Name: "contraction fp32, split-K", family: "contraction", schedule: "splitk", prefix: "matmul"}
-	deep32    = Site{Model: single, Precision: single, Name: "contraction fp32", family: "contraction", schedule: "stages=4", prefix: "matmul_f32_3"}
-	attention = Site{Model: "policy" + apart, Precision: "fp16", Name: "attention fp16", family: "contraction", prefix: "attention"}
-	row       = Site{Model: "policy" + apart, Precision: "fp16", Name: "loop row (LayerNorm)", family: "loop", schedule: "row", prefix: "layernorm"}
-	ragged    = Site{Model: deep, Precision: deep, Name: "loop row (ragged LayerNorm)", family: "loop", schedule: "row", prefix: "layernorm"}
-	heads     = Site{Model: "policy" + apart, Precision: "fp16", Name: "loop row (heads)", family: "loop", schedule: "row", prefix: "segmentedmatvec"}
-	flat      = Site{Model: "policy" + apart, Precision: "fp16", Name: "loop flat", family: "loop", schedule: "flat"}
-	window    = Site{Model: "dmonitoring" + apart, Precision: "fp16", Name: "window", family: "window", prefix: "dwconv5x5"}
-	chain     = Site{Model: "vision", Precision: "fp16", Name: "chain of windows", family: "chain", prefix: "dwconv3x3_dwconv7x7"}
-	behind    = Site{Model: joint, Precision: joint, Name: "product behind an attention fp16", family: "chain", prefix: "attention_matmul"}
+	splitK16       = Site{Model: deep, Precision: deep, Name: "contraction fp16, split-K", family: "contraction", schedule: "splitk", prefix: "matmul"}
+	deep16         = Site{Model: deep, Precision: deep, Name: "contraction fp16", family: "contraction", schedule: "stages=4", prefix: "matmul", but: "splitk"}
+	splitK32       = Site{Model: "policy", Precision: "fp32", Name: "contraction fp32, split-K", family: "contraction", schedule: "splitk", prefix: "matmul"}
+	deep32         = Site{Model: single, Precision: single, Name: "contraction fp32", family: "contraction", schedule: "stages=4", prefix: "matmul_f32_3"}
+	attention      = Site{Model: "policy" + unfused, Precision: "fp16", Name: "attention fp16", family: "contraction", prefix: "attention"}
+	row            = Site{Model: "policy" + unfused, Precision: "fp16", Name: "loop row (LayerNorm)", family: "loop", schedule: "row", prefix: "layernorm"}
+	ragged         = Site{Model: deep, Precision: deep, Name: "loop row (ragged LayerNorm)", family: "loop", schedule: "row", prefix: "layernorm"}
+	heads          = Site{Model: "policy" + unfused, Precision: "fp16", Name: "loop row (heads)", family: "loop", schedule: "row", prefix: "segmentedmatvec"}
+	flat           = Site{Model: "policy" + unfused, Precision: "fp16", Name: "loop flat", family: "loop", schedule: "flat"}
+	window         = Site{Model: "dmonitoring" + unfused, Precision: "fp16", Name: "window", family: "window", prefix: "dwconv5x5"}
+	fusedWindows   = Site{Model: "vision", Precision: "fp16", Name: "chain of windows", family: "chain", prefix: "dwconv3x3_dwconv7x7"}
+	afterAttention = Site{Model: joint, Precision: joint, Name: "product behind an attention fp16", family: "chain", prefix: "attention_matmul"}
 
 	loops    = Site{Model: tail, Precision: tail, Name: "chain of loops", family: "chain", prefix: "layernorm_segmentedmatvec"}
 	hidden   = Site{Model: perceptron, Precision: perceptron, Name: "products in one kernel fp16", family: "chain", prefix: "matmul_f16_matmul_f16"}
@@ -70,23 +70,23 @@ var Table = []Mutant{
 	{"wait for copies dropped", splitK16, sync, "", drop(inside, 0, "cp.async.wait_group"), nil},
 	{"wait for copies dropped", attention, sync, "", drop(before, 0, "cp.async.wait_group"), nil},
 	{"wait leaves one group too many in flight", deep16, sync, "", change(inside, 0, plus(0, 1), "cp.async.wait_group"), nil},
-	{"barrier after the copies dropped", behind, sync, "", drop(before, 0, "bar.sync"), nil},
-	{"wait for copies dropped", behind, sync, "", drop(before, 0, "cp.async.wait_group"), nil},
-	{"barrier between the heads and the product dropped", behind, sync, "", drop(inside, 0, "bar.sync"), nil},
-	{"griddepcontrol.wait dropped", behind, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
+	{"barrier after the copies dropped", afterAttention, sync, "", drop(before, 0, "bar.sync"), nil},
+	{"wait for copies dropped", afterAttention, sync, "", drop(before, 0, "cp.async.wait_group"), nil},
+	{"barrier between the heads and the product dropped", afterAttention, sync, "", drop(inside, 0, "bar.sync"), nil},
+	{"griddepcontrol.wait dropped", afterAttention, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
 	{"barrier after the inputs dropped", window, sync, "", drop(anywhere, 0, "bar.sync"), nil},
 	{"barrier after the sums dropped", window, sync, "", drop(anywhere, 1, "bar.sync"), nil},
 	{"wait for weights dropped", window, sync, "", drop(anywhere, 0, "cp.async.wait_all"), nil},
-	{"barrier after the inputs dropped", chain, sync, "", drop(anywhere, 0, "bar.sync"), nil},
-	{"barrier between the windows dropped", chain, sync, "", drop(anywhere, 1, "bar.sync"), nil},
+	{"barrier after the inputs dropped", fusedWindows, sync, "", drop(anywhere, 0, "bar.sync"), nil},
+	{"barrier between the windows dropped", fusedWindows, sync, "", drop(anywhere, 1, "bar.sync"), nil},
 	{"barrier between the last loops dropped", loops, sync, "", drop(anywhere, -1, "bar.sync"), nil},
 	{"wait for the launch in front dropped", loops, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
 	{"barrier of the main loop dropped", rows, sync, "", drop(inside, 0, "bar.sync"), nil},
 	{"barrier in front of the window dropped", slide, sync, "", drop(inside, 0, "bar.sync"), nil},
 	{"barrier between window and product dropped", slide, sync, "", drop(inside, 1, "bar.sync"), nil},
 	{"wait for the launch in front dropped", rows, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
-	{"barrier after the sums dropped", chain, sync, "", drop(anywhere, 2, "bar.sync"), nil},
-	{"wait for the launch in front dropped", chain, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
+	{"barrier after the sums dropped", fusedWindows, sync, "", drop(anywhere, 2, "bar.sync"), nil},
+	{"wait for the launch in front dropped", fusedWindows, sync, "", drop(anywhere, 0, "griddepcontrol.wait"), nil},
 	{"barrier of the main loop dropped", hidden, sync, "", drop(inside, 0, "bar.sync"), nil},
 	{"barrier between weights and the sums in their place dropped", hidden, sync, "", drop(inside, 1, "bar.sync"), nil},
 	{"barrier between the warps' sums of hidden units dropped", hidden, sync, "", drop(inside, 2, "bar.sync"), nil},
@@ -141,9 +141,9 @@ var Table = []Mutant{
 	{"guard of the store dropped", ragged, memory, "", change(anywhere, 1, unguarded, "st.global"), nil},
 	{"guard of a load inverted", flat, memory, "", change(anywhere, 0, inverted, "ld.global.b16"), nil},
 	{"guard of the padding dropped", window, memory, "", change(anywhere, 0, unguarded, "ld.global.v4.b32"), nil},
-	{"padding between the windows not filled", chain, memory, "", drop(anywhere, 0, "st.shared.v4.f32"), nil},
-	{"what the tile owns stored in its neighbour's place", chain, memory, "", change(anywhere, 0, shift(0, -64), "st.global"), nil},
-	{"what the tile owns not stored", chain, memory, "", drop(anywhere, 2, "st.global"), nil},
+	{"padding between the windows not filled", fusedWindows, memory, "", drop(anywhere, 0, "st.shared.v4.f32"), nil},
+	{"what the tile owns stored in its neighbour's place", fusedWindows, memory, "", change(anywhere, 0, shift(0, -64), "st.global"), nil},
+	{"what the tile owns not stored", fusedWindows, memory, "", drop(anywhere, 2, "st.global"), nil},
 	{"element between the loops in its neighbour's place", loops, memory, "", change(anywhere, -1, shift(0, 4), "st.shared"), nil},
 	{"element between the loops read from beyond them", loops, memory, "", change(anywhere, -1, shift(1, 4096), "ld.shared"), nil},
 	{"result stored by all blocks", loops, memory, "", change(anywhere, 0, unguarded, "st.global"), nil},
@@ -165,9 +165,9 @@ var Table = []Mutant{
 	{"ldmatrix not transposed", attention, arithmetic, "",
 		change(inside, 0, opcode("ldmatrix.sync.aligned.m8n8.x4.shared.b16"), ldm, ".trans"), nil},
 	{"mask of the padding dropped", attention, arithmetic, "", everyMask, nil},
-	{"mask of the padding dropped", behind, arithmetic, "", everyMask, nil},
-	{"rows of a head exchanged", behind, arithmetic, "", change(before, -1, shift(0, -512), "st.shared.b32"), nil},
-	{"a head in the place of its neighbour", behind, memory, "", change(before, 0, shift(0, 64), "st.shared.b32"), nil},
+	{"mask of the padding dropped", afterAttention, arithmetic, "", everyMask, nil},
+	{"rows of a head exchanged", afterAttention, arithmetic, "", change(before, -1, shift(0, -512), "st.shared.b32"), nil},
+	{"a head in the place of its neighbour", afterAttention, memory, "", change(before, 0, shift(0, 64), "st.shared.b32"), nil},
 	{"weights of a tap from its neighbour", window, arithmetic, "", change(anywhere, 2, shift(1, 64), "ld.shared"), nil},
 	{"last tap of a window left out", window, arithmetic, "", drop(anywhere, -1, "fma.rn.f32"), nil},
 	{"last vector of a row not stored", rows, memory, "", drop(before, -1, "st.shared"), nil},
@@ -175,8 +175,8 @@ var Table = []Mutant{
 	{"part of a pixel in its neighbour's place", slide, memory, "", change(inside, 0, shift(0, 16), "st.shared"), nil},
 	{"last square of a row left out", rows, arithmetic, "", drop(before, -1, "fma.rn.f32"), nil},
 	{"last tap of the window left out", slide, arithmetic, "", drop(inside, -1, "fma.rn.f32"), nil},
-	{"a pixel between the windows in its neighbour's place", chain, arithmetic, "", change(anywhere, -1, shift(0, 32), "st.shared.v4.f32"), nil},
-	{"last tap of the second window left out", chain, arithmetic, "", drop(anywhere, -1, "fma.rn.f32"), nil},
+	{"a pixel between the windows in its neighbour's place", fusedWindows, arithmetic, "", change(anywhere, -1, shift(0, 32), "st.shared.v4.f32"), nil},
+	{"last tap of the second window left out", fusedWindows, arithmetic, "", drop(anywhere, -1, "fma.rn.f32"), nil},
 	{"a step of the last layer's reduction dropped", loops, arithmetic, "", drop(anywhere, -1, "shfl.sync"), nil},
 	{"selection of an activation inverted", heads, arithmetic, "", change(anywhere, -1, opcode("setp.ne.s32"), "setp.eq.s32"), nil},
 
@@ -268,11 +268,11 @@ var Table = []Mutant{
 	{"output placed on the input", rows, launches, "", nil, overlap},
 	{"prefetch of more than is declared", rows, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error {
-			return ahead(l, func(_, all *runtime.Param) { all.Value += 256 })
+			return changePrefetch(l, func(_, all *runtime.Param) { all.Value += 256 })
 		}},
 	{"prefetch of what is no constant", rows, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error {
-			return ahead(l, func(pointer, _ *runtime.Param) { pointer.Buffer = l.Writes[0].Buffer })
+			return changePrefetch(l, func(pointer, _ *runtime.Param) { pointer.Buffer = l.Writes[0].Buffer })
 		}},
 	{"declared reads too short", row, launches, "", nil,
 		func(v *runtime.Variant, l *runtime.Launch) error { l.Reads[0].Bytes -= 256; return nil }},
@@ -285,7 +285,7 @@ func grid(n int) func(*runtime.Variant, *runtime.Launch) error {
 }
 
 // changePrefetch changes the parameters of a launch's prefetch: where it begins, and how many bytes it has.
-func ahead(l *runtime.Launch, change func(pointer, all *runtime.Param)) error {
+func changePrefetch(l *runtime.Launch, change func(pointer, all *runtime.Param)) error {
 	if l.Prefetch == nil {
 		return errors.New("it prefetches nothing")
 	}

@@ -431,7 +431,7 @@ func (g *generator) copyAsync() {
 }
 
 // divergent writes something that not all threads execute together.
-func (g *generator) apart(f func()) {
+func (g *generator) divergent(f func()) {
 	was := g.together
 	g.together = false
 	g.depth++
@@ -451,11 +451,11 @@ func (g *generator) branch() {
 		k.I("setp.lt.s32", p, v, ptx.Imm(r.IntN(64)))
 	}
 	k.Unless(p, "bra", other)
-	g.apart(func() { g.block(1 + r.IntN(6)) })
+	g.divergent(func() { g.block(1 + r.IntN(6)) })
 	if r.IntN(2) == 0 {
 		k.I("bra", end)
 		k.Place(other)
-		g.apart(func() { g.block(1 + r.IntN(6)) })
+		g.divergent(func() { g.block(1 + r.IntN(6)) })
 		k.Place(end)
 		return
 	}
@@ -484,5 +484,5 @@ func (g *generator) loop() {
 		return
 	}
 	k.I("and.b32", n, g.any(ptx.B32), ptx.Imm(3))
-	g.apart(body)
+	g.divergent(body)
 }

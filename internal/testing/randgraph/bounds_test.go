@@ -11,8 +11,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// chain is tanh(relu(x)·w) - x, and the values of w + 1.
-func chain(t *testing.T) *Case {
+// sequence is tanh(relu(x)·w) - x, and the values of w + 1.
+func sequence(t *testing.T) *Case {
 	t.Helper()
 	b := onnx.NewBuilder("chain", 17)
 	x := b.Input("x", ir.Float32, 4, 8)
@@ -31,7 +31,7 @@ func chain(t *testing.T) *Case {
 
 // TestBounds: roundings of a precision are within the bounds, and what is a few times as far is not.
 func TestBounds(t *testing.T) {
-	c := chain(t)
+	c := sequence(t)
 	g, err := c.importIt()
 	require.NoError(t, err)
 	for precision, unit := range map[string]float64{"file": 0x1p-24, "fp16": 0x1p-11, "bf16": 0x1p-8} {
@@ -56,7 +56,7 @@ func TestBounds(t *testing.T) {
 // TestShrink keeps what a fault needs, and no more.
 func TestShrink(t *testing.T) {
 	tanh := func(n *onnxpb.NodeProto) bool { return n.GetOpType() == "Tanh" }
-	s := Shrink(chain(t), func(c *Case) bool { return slices.ContainsFunc(c.Model.Proto.Graph.Node, tanh) })
+	s := Shrink(sequence(t), func(c *Case) bool { return slices.ContainsFunc(c.Model.Proto.Graph.Node, tanh) })
 	require.Equal(t, []string{"Tanh"}, s.Ops)
 	require.Len(t, s.Model.Proto.Graph.Output, 1)
 	require.Len(t, s.Inputs, 1)

@@ -58,7 +58,7 @@ func (c *Case) check(ctx context.Context, d hal.Device, precisions []string, run
 	for _, p := range precisions {
 		exact := g
 		if p == precision.FP32 {
-			if exact, err = widened(ctx, g); err != nil {
+			if exact, err = promoted(ctx, g); err != nil {
 				return done, &Fault{"compile", p, err}
 			}
 		}
@@ -86,8 +86,8 @@ func (c *Case) check(ctx context.Context, d hal.Device, precisions []string, run
 	return done, nil
 }
 
-// widened is a graph whose values are f32 where they were narrower, as precision fp32 computes it.
-func widened(ctx context.Context, g *ir.Graph) (*ir.Graph, error) {
+// promoted is a graph whose values are f32 where they were narrower, as precision fp32 computes it.
+func promoted(ctx context.Context, g *ir.Graph) (*ir.Graph, error) {
 	opt := compile.Options{Precision: precision.FP32, Passes: []string{"promote-f32"}, GraphOnly: true}
 	opt.Targets = []string{target.Default().Name}
 	r, err := compile.Graph(ctx, "", g.Clone(), opt)

@@ -393,11 +393,11 @@ var indexingRows = []row{
 		mode := oneOf(b, "linear", "circular")
 		in := []*value{x, b.given(b.plain(x.DType, s...)), nil}
 		if b.chance(.7) {
-			room := x.Shape[axis] - s[axis]
+			slack := x.Shape[axis] - s[axis]
 			if mode == "circular" {
-				room = x.Shape[axis] - 1
+				slack = x.Shape[axis] - 1
 			}
-			in[2] = b.given(tensorOf(ir.T(ir.Int64, x.Shape[0]), func(int) float64 { return float64(b.between(0, room)) }))
+			in[2] = b.given(tensorOf(ir.T(ir.Int64, x.Shape[0]), func(int) float64 { return float64(b.between(0, slack)) }))
 		}
 		b.one(op, in, a("axis", axis), a("mode", mode))
 	}},

@@ -25,13 +25,13 @@ func (b *builder) adapted() *ir.Value {
 	}
 	d := ir.Storage{DType: pick(b.tape, ir.Float16, ir.BFloat16, ir.Float32)}
 	rows := pick(b.tape, []int{m}, []int{1, m}, []int{2, m})
-	variable := func(shape ...int) *ir.Value { return b.viewed(how{storage: d, stacked: b.stacked()}, shape...) }
+	variable := func(shape ...int) *ir.Value { return b.viewed(how{storage: d, batched: b.batched()}, shape...) }
 	x := variable(append(rows, k)...)
-	w := b.operand(how{storage: d, constant: true, stacked: b.r.Members > 0, size: 1 / math.Sqrt(float64(k))}, right("transB", k)...)
+	w := b.operand(how{storage: d, constant: true, batched: b.r.Members > 0, size: 1 / math.Sqrt(float64(k))}, right("transB", k)...)
 	u := variable(append(rows, r)...)
 	in := []*ir.Value{x, w, u, variable(right("transD", r)...)}
 	if b.oneIn(3) {
-		in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, stacked: b.stacked()}, k))
+		in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, batched: b.batched()}, k))
 	}
 	return b.epilogue(b.add("MatMulSum", attrs, in...), n, -1)
 }

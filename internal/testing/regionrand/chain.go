@@ -52,7 +52,7 @@ func (b *builder) joined() {
 			b.g.Inputs = b.g.Inputs[:inputs]
 		}
 	}
-	b.chained(parts, kept)
+	b.fuse(parts, kept)
 }
 
 // followed decides whether further loops read what the region, a loop, computes, each reading the previous one,
@@ -61,24 +61,24 @@ func (b *builder) followed() {
 	first, inputs := b.g.Nodes[0], len(b.g.Inputs)
 	parts := []*ir.Node{first}
 	for len(parts) < 4 && b.below(3) > 0 {
-		front, next := parts[len(parts)-1], *b
-		out := front.Region.Body.Outputs[0].Type
-		if out.Numel() == 0 || front.Region.Results[0].Block > 0 || !out.DType.IsFloat() && !out.DType.IsInt() || overflows(front) {
+		previous, next := parts[len(parts)-1], *b
+		out := previous.Region.Body.Outputs[0].Type
+		if out.Numel() == 0 || previous.Region.Results[0].Block > 0 || !out.DType.IsFloat() && !out.DType.IsInt() || overflows(previous) {
 			break
 		}
-		next.body, next.inputs, next.behind, next.extra = ir.NewGraph("body"), nil, nil, map[int][]*ir.Value{}
+		next.body, next.inputs, next.after, next.extra = ir.NewGraph("body"), nil, nil, map[int][]*ir.Value{}
 		next.part, next.sum = 0, nil
 		next.r = &ir.Region{Family: ir.FamilyLoop, Body: next.body}
-		shape := front.Outputs[0].Type.Shape
-		if front.Region.Members > 0 && b.oneIn(2) {
-			next.r.Members, shape = front.Region.Members, out.Shape
+		shape := previous.Outputs[0].Type.Shape
+		if previous.Region.Members > 0 && b.oneIn(2) {
+			next.r.Members, shape = previous.Region.Members, out.Shape
 		}
-		y := next.reads(front, shape)
+		y := next.reads(previous, shape)
 		if y.Type.DType != ir.Float32 {
 			y = next.add("Cast", ir.Attrs{"to": ir.Float32}, y)
 		}
 		size := y.Type.Numel()
-		if vector := b.oneIn(2); vector && front.Region.Results[0].Scale == 0 || y.Type.Rank() == 0 { // segments are of what has no scale
+		if vector := b.oneIn(2); vector && previous.Region.Results[0].Scale == 0 || y.Type.Rank() == 0 { // segments are of what has no scale
 			if y.Type.Rank() != 1 {
 				y = next.add("Reshape", ir.Attrs{"shape": []int{size}}, y)
 			}
@@ -94,7 +94,7 @@ func (b *builder) followed() {
 		b.g.Inputs, b.g.Nodes, b.g.Outputs = b.g.Inputs[:inputs], []*ir.Node{first}, first.Outputs
 		return
 	}
-	b.chained(parts, kept)
+	b.fuse(parts, kept)
 }
 
 // overflows reports whether a region may yield infinities: of large integers, in 16 bits. Evaluator and kernels differ in what Resize makes of those.
@@ -102,8 +102,8 @@ func overflows(n *ir.Node) bool {
 	return n.Region.Results[0].DType == ir.Float16 && slices.ContainsFunc(n.Region.Operands, func(o ir.Operand) bool { return o.DType.IsInt() })
 }
 
-// chained makes a chain of regions, all that the graph has.
-func (b *builder) chained(parts []*ir.Node, kept bool) {
+// fuse makes a chain of regions, all that the graph has.
+func (b *builder) fuse(parts []*ir.Node, kept bool) {
 	n := ir.NewFused(parts, kept)
 	for i, v := range n.Outputs {
 		v.Def, v.Index = n, i
@@ -139,14 +139,14 @@ func (b *builder) expansion() *ir.Value {
 	b.members()
 	x := b.activation()
 	k, c := pick(b.tape, 8, 16, 24, 40, 12), pick(b.tape, 16, 8, 24, 40, 72)
-	in := []*ir.Value{b.operand(how{storage: x, stacked: b.stacked()}, pick(b.tape, 1, 1, 2), 1+b.below(14), 1+b.below(18), k)}
-	weights := how{storage: ir.Storage{DType: x.DType}, constant: true, stacked: b.r.Members > 0, size: 1 / math.Sqrt(float64(k))}
+	in := []*ir.Value{b.operand(how{storage: x, batched: b.batched()}, pick(b.tape, 1, 1, 2), 1+b.below(14), 1+b.below(18), k)}
+	weights := how{storage: ir.Storage{DType: x.DType}, constant: true, batched: b.r.Members > 0, size: 1 / math.Sqrt(float64(k))}
 	if b.oneIn(4) {
 		weights = b.weights(x.DType, k, 1, 0)
 	}
 	in = append(in, b.operand(weights, c, k, 1, 1))
 	if b.below(3) > 0 {
-		in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0 && b.oneIn(2)}, c))
+		in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0 && b.oneIn(2)}, c))
 	}
 	attrs := ir.Attrs{"layout": "NHWC", "group": 1, "strides": []int{1, 1}, "dilations": []int{1, 1}, "pads": []int{0, 0, 0, 0}}
 	return b.epilogue(b.add("Conv", attrs, in...), c, 3)
@@ -167,7 +167,7 @@ func (b *builder) inverted(first *ir.Node, shape []int) {
 	} else {
 		c := shape[3]
 		attrs["layout"], attrs["group"] = "NHWC", c
-		taps := how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0, size: 0.3}
+		taps := how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0, size: 0.3}
 		in := []*ir.Value{image(), second.operand(taps, c, 1, window[0], window[1])}
 		if b.oneIn(2) {
 			in = append(in, second.operand(taps, c))
@@ -177,7 +177,7 @@ func (b *builder) inverted(first *ir.Node, shape []int) {
 	parts, third := []*ir.Node{first, b.g.Nodes[0]}, b.another()
 	third.finish([]*ir.Value{third.multiplied(parts[1], parts[1].Region.Body.Outputs[0].Type.Shape)})
 	if parts = append(parts, b.g.Nodes[0]); ir.CheckFusion(parts) == nil {
-		b.chained(parts, false)
+		b.fuse(parts, false)
 		return
 	}
 	b.g.Inputs, b.g.Nodes, b.g.Outputs = b.g.Inputs[:inputs], parts[:1], first.Outputs
@@ -186,7 +186,7 @@ func (b *builder) inverted(first *ir.Node, shape []int) {
 // another builds a further region of as many members.
 func (b *builder) another() *builder {
 	c := *b
-	c.body, c.inputs, c.behind, c.extra, c.part, c.sum = ir.NewGraph("body"), nil, nil, map[int][]*ir.Value{}, 0, nil
+	c.body, c.inputs, c.after, c.extra, c.part, c.sum = ir.NewGraph("body"), nil, nil, map[int][]*ir.Value{}, 0, nil
 	c.r = &ir.Region{Members: b.r.Members, Body: c.body}
 	return &c
 }
@@ -208,21 +208,21 @@ func (b *builder) rows() *ir.Value {
 	b.members()
 	k := pick(b.tape, 16, 8, 24, 33, 64, 96, 130, 200, 256, 384, 520)
 	shape := append(slices.Clone(pick(b.tape, nil, []int{1}, []int{2})), pick(b.tape, 1, 3, 16, 25, 33, 70), k)
-	x := b.operand(how{storage: b.activation(), stacked: b.stacked()}, shape...)
+	x := b.operand(how{storage: b.activation(), batched: b.batched()}, shape...)
 	op, most := pick(b.tape, "LayerNorm", "LayerNorm", "Softmax"), 0 // no bound is known of RMSNorm's rounding
 	if op == "LayerNorm" {
 		most = 2
 	}
 	in := []*ir.Value{x}
 	for range b.below(most + 1) {
-		in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, k))
+		in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0}, k))
 	}
 	y := b.add(op, ir.Attrs{"axis": len(shape) - 1}, in...)
 	for range b.below(3) {
 		if b.oneIn(2) {
 			y = b.add(pick(b.tape, "Relu", "Silu", "Neg"), nil, y)
 		} else {
-			y = b.add("Add", nil, y, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, k))
+			y = b.add("Add", nil, y, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0}, k))
 		}
 	}
 	return y
@@ -240,7 +240,7 @@ func (b *builder) multiplied(first *ir.Node, shape []int) *ir.Value {
 		o.Read = ir.Storage{DType: ir.Float8E4M3FN, Scale: 0x1p-6}
 	}
 	if a != ir.Float4E2M1 && (first.Region.Members > 0 && b.oneIn(3) || b.oneIn(6)) { // variable weights
-		w := b.operand(how{storage: ir.Storage{DType: pick(b.tape, a, ir.Float16)}, stacked: b.stacked(), size: 1 / math.Sqrt(float64(k))}, k, n)
+		w := b.operand(how{storage: ir.Storage{DType: pick(b.tape, a, ir.Float16)}, batched: b.batched(), size: 1 / math.Sqrt(float64(k))}, k, n)
 		return b.epilogue(b.add("MatMul", nil, x, w), n, -1)
 	}
 	if last == 3 && b.oneIn(2) {

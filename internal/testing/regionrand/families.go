@@ -9,7 +9,7 @@ import (
 
 // matrixA is how an anchor's first operand is stored, whose products are summed along an axis.
 func (b *builder) matrixA(shape []int, axis int) how {
-	h := how{storage: b.activation(), stacked: b.stacked()}
+	h := how{storage: b.activation(), batched: b.batched()}
 	if b.oneIn(3) {
 		h.storage = ir.Storage{DType: ir.Float16}
 	}
@@ -33,7 +33,7 @@ func (b *builder) weights(a ir.DType, k, inner, outer int) how {
 	if a == ir.Float4E2M1 {
 		d = a
 	}
-	h := how{storage: ir.Storage{DType: d}, constant: true, stacked: b.r.Members > 0, size: 1 / math.Sqrt(float64(k))}
+	h := how{storage: ir.Storage{DType: d}, constant: true, batched: b.r.Members > 0, size: 1 / math.Sqrt(float64(k))}
 	if split := d == ir.Float16 && b.r.Family == ir.FamilyContraction && b.narrow && b.oneIn(2); split {
 		h.read = ir.Storage{DType: ir.Float8E4M3FN, SplitTerms: 2}
 	} else if d.Bits() > 8 {
@@ -103,7 +103,7 @@ func (b *builder) matmul() *ir.Value {
 		if d == ir.Float4E2M1 {
 			d = ir.Float16
 		}
-		w = b.viewed(how{storage: ir.Storage{DType: d}, stacked: b.stacked()}, right...)
+		w = b.viewed(how{storage: ir.Storage{DType: d}, batched: b.batched()}, right...)
 	}
 	return b.epilogue(b.add("MatMul", attrs, x, w), n, -1)
 }
@@ -141,7 +141,7 @@ func (b *builder) conv() *ir.Value {
 			d = ir.Float16
 		}
 		x = b.moved(h, shape...)
-		w = b.moved(how{storage: ir.Storage{DType: d}, stacked: b.stacked()}, right...)
+		w = b.moved(how{storage: ir.Storage{DType: d}, batched: b.batched()}, right...)
 		if b.oneIn(2) {
 			w = b.add("Slice", ir.Attrs{"starts": []int{0, 0, window[0] - 1, window[1] - 1}, "sizes": right, "steps": []int{1, 1, -1, -1}}, w)
 		}
@@ -151,7 +151,7 @@ func (b *builder) conv() *ir.Value {
 	}
 	inputs := []*ir.Value{x, w}
 	if b.oneIn(2) {
-		inputs = append(inputs, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, out))
+		inputs = append(inputs, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0}, out))
 	}
 	return b.epilogue(b.add("Conv", attrs, inputs...), out, channels)
 }
@@ -167,7 +167,7 @@ func (b *builder) summed() {
 func (b *builder) sumOfRows(y *ir.Value) *ir.Value {
 	columns := y.Type.Shape[y.Type.Rank()-1]
 	if b.oneIn(2) {
-		y = b.add("Mul", nil, y, b.operand(how{storage: b.activation(), stacked: b.stacked()}, y.Type.Shape...))
+		y = b.add("Mul", nil, y, b.operand(how{storage: b.activation(), batched: b.batched()}, y.Type.Shape...))
 	}
 	y = b.add("Reshape", ir.Attrs{"shape": []int{y.Type.Numel() / columns / b.part, b.part, columns}}, y)
 	return b.add("ReduceSum", ir.Attrs{"axes": []int{1}}, y)
@@ -225,14 +225,14 @@ func (b *builder) attention() *ir.Value {
 // whose output may hold several.
 func (b *builder) heads(storage ir.Storage, batch int) func(heads, rows, size int) *ir.Value {
 	return func(heads, rows, size int) *ir.Value {
-		o := how{storage: storage, stacked: b.stacked()}
+		o := how{storage: storage, batched: b.batched()}
 		if !b.oneIn(3) {
 			return b.operand(o, batch, heads, rows, size)
 		}
-		beside := pick(b.tape, 0, 0, 8, 5)
-		v := b.operand(o, batch, rows, heads*size+beside)
-		if beside > 0 {
-			v = b.add("Slice", ir.Attrs{"starts": []int{0, 0, beside}, "sizes": []int{batch, rows, heads * size}}, v)
+		others := pick(b.tape, 0, 0, 8, 5)
+		v := b.operand(o, batch, rows, heads*size+others)
+		if others > 0 {
+			v = b.add("Slice", ir.Attrs{"starts": []int{0, 0, others}, "sizes": []int{batch, rows, heads * size}}, v)
 		}
 		v = b.add("Reshape", ir.Attrs{"shape": []int{batch, rows, heads, size}}, v)
 		return b.add("Transpose", ir.Attrs{"perm": []int{0, 2, 1, 3}}, v)
@@ -244,7 +244,7 @@ func (b *builder) mask(batch, s, t int) []*ir.Value {
 	if !b.oneIn(4) {
 		return nil
 	}
-	return []*ir.Value{b.operand(how{storage: ir.Storage{DType: ir.Float32}, stacked: b.stacked()}, pick(b.tape, []int{s, t}, []int{batch, 1, s, t}, []int{t})...)}
+	return []*ir.Value{b.operand(how{storage: ir.Storage{DType: ir.Float32}, batched: b.batched()}, pick(b.tape, []int{s, t}, []int{batch, 1, s, t}, []int{t})...)}
 }
 
 // attentionGrad is the three gradients of an attention, in heads or packed as a linear layer's gradient reads them.
@@ -281,7 +281,7 @@ func (b *builder) window() *ir.Value {
 	b.members()
 	attrs, window, in := b.window2D(9)
 	n, c := pick(b.tape, 1, 1, 2), pick(b.tape, 1, 3, 8, 16, 20, 32, 48)
-	x := how{storage: b.activation(), stacked: b.stacked()}
+	x := how{storage: b.activation(), batched: b.batched()}
 	return b.sliding(attrs, window, func() *ir.Value { return b.viewed(x, n, in[0], in[1], c) }, c)
 }
 
@@ -295,9 +295,9 @@ func (b *builder) sliding(attrs ir.Attrs, window []int, image func() *ir.Value, 
 			multiplier = 1
 		}
 		attrs["group"] = c
-		inputs := []*ir.Value{image(), b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0, size: 0.3}, c*multiplier, 1, window[0], window[1])}
+		inputs := []*ir.Value{image(), b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0, size: 0.3}, c*multiplier, 1, window[0], window[1])}
 		if b.oneIn(2) {
-			inputs = append(inputs, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, c*multiplier))
+			inputs = append(inputs, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0}, c*multiplier))
 		}
 		if c == 1 {
 			b.r.Family = ir.FamilyContraction
@@ -318,7 +318,7 @@ func (b *builder) segments() *ir.Value {
 	n, most, length := pick(b.tape, 1, 5, 16, 40, 100), pick(b.tape, 1, 8, 24, 33, 64), pick(b.tape, 1, 2, 3)
 	length *= most
 	storage := ir.Storage{DType: pick(b.tape, ir.Float32, ir.Float16, ir.BFloat16)}
-	x := b.operand(how{storage: storage, stacked: b.stacked()}, length)
+	x := b.operand(how{storage: storage, batched: b.batched()}, length)
 	return b.segmentsOf(x, storage.DType, n, most)
 }
 
@@ -330,7 +330,7 @@ func (b *builder) segmentsOf(x *ir.Value, of ir.DType, n, most int) *ir.Value {
 	w := b.operand(h, n, most)
 	var bias *ir.Value
 	if b.oneIn(2) {
-		bias = b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, n)
+		bias = b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0}, n)
 	}
 	ints := func(draw func() int64) *ir.Value {
 		xs := make([]int64, n)
@@ -366,9 +366,9 @@ func (b *builder) epilogue(y *ir.Value, channels, axis int) *ir.Value {
 		}
 		return b.operand(h, shape...)
 	}
-	constant := how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}
+	constant := how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0}
 	for range b.below(6) {
-		b.behind = append(b.behind, y)
+		b.after = append(b.after, y)
 		switch b.below(9) {
 		case 0:
 			y = b.add("Add", nil, y, vector(constant))
@@ -377,15 +377,15 @@ func (b *builder) epilogue(y *ir.Value, channels, axis int) *ir.Value {
 		case 2:
 			y = b.add(pick(b.tape, "Relu", "Sigmoid", "Tanh", "Gelu", "Silu", "Neg", "Abs"), nil, y)
 		case 3, 4:
-			y = b.add(pick(b.tape, "Add", "Mul", "Max", "Sub"), nil, y, b.operand(how{storage: b.activation(), stacked: b.stacked()}, anchor...))
+			y = b.add(pick(b.tape, "Add", "Mul", "Max", "Sub"), nil, y, b.operand(how{storage: b.activation(), batched: b.batched()}, anchor...))
 		case 5:
 			y = b.add(pick(b.tape, "Min", "Max", "Add", "Div"), nil, y, b.splat(pick(b.tape, 0.5, 3, -1.25)))
 		case 6: // a value for each row
 			rows := slices.Clone(anchor)
 			rows[axis] = 1
-			y = b.add("Add", nil, y, b.operand(how{storage: ir.Storage{DType: ir.Float32}, stacked: b.stacked()}, rows...))
+			y = b.add("Add", nil, y, b.operand(how{storage: ir.Storage{DType: ir.Float32}, batched: b.batched()}, rows...))
 		case 7:
-			mask := b.operand(how{storage: ir.Storage{DType: ir.Bool}, constant: true, stacked: b.r.Members > 0}, anchor[axis:]...)
+			mask := b.operand(how{storage: ir.Storage{DType: ir.Bool}, constant: true, batched: b.r.Members > 0}, anchor[axis:]...)
 			y = b.add("Where", nil, mask, y, b.splat(-2))
 		case 8:
 			to := pick(b.tape, ir.Float16, ir.BFloat16)
@@ -393,7 +393,7 @@ func (b *builder) epilogue(y *ir.Value, channels, axis int) *ir.Value {
 		}
 	}
 	if a := b.r.Anchor(); b.part > 0 && a.Role() == ir.RoleContraction {
-		b.sum = b.sumOfRows(pick(b.tape, append(b.behind, y)...))
+		b.sum = b.sumOfRows(pick(b.tape, append(b.after, y)...))
 	}
 	switch b.below(6) {
 	case 4:

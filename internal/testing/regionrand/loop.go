@@ -8,7 +8,7 @@ import (
 
 // loop is movement and elementwise nodes, perhaps with one that is more among them, and perhaps with two results.
 func (b *builder) loop() []*ir.Value {
-	y := b.chain()
+	y := b.expression()
 	if !b.oneIn(6) || y.Type.DType != ir.Float32 {
 		return []*ir.Value{y}
 	}
@@ -19,7 +19,7 @@ func (b *builder) loop() []*ir.Value {
 	return []*ir.Value{y, z}
 }
 
-func (b *builder) chain() *ir.Value {
+func (b *builder) expression() *ir.Value {
 	b.r.Family = ir.FamilyLoop
 	b.members()
 	var shape []int
@@ -59,7 +59,7 @@ func (b *builder) onwards(y *ir.Value) *ir.Value {
 
 // source is an operand as f32.
 func (b *builder) source(shape []int) *ir.Value {
-	h := how{storage: b.activation(), stacked: b.stacked()}
+	h := how{storage: b.activation(), batched: b.batched()}
 	if b.oneIn(5) {
 		h.storage = ir.Storage{DType: pick(b.tape, ir.Uint8, ir.Int8, ir.Int32)}
 	}
@@ -187,7 +187,7 @@ func (b *builder) heavy(y *ir.Value) *ir.Value {
 		op := pick(b.tape, "SoftmaxGrad", "RMSNormGrad", "LayerNormGrad")
 		in := []*ir.Value{y, b.source(s)}
 		if op != "SoftmaxGrad" && b.oneIn(2) {
-			in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, s[rank-1]))
+			in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0}, s[rank-1]))
 		}
 		return b.add(op, ir.Attrs{"axis": axis}, in...)
 	case 9: // to integers, each channel with its scale
@@ -211,7 +211,7 @@ func (b *builder) heavy(y *ir.Value) *ir.Value {
 	case 3:
 		in := []*ir.Value{y}
 		for range b.below(3) {
-			in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, stacked: b.r.Members > 0}, s[rank-1]))
+			in = append(in, b.operand(how{storage: ir.Storage{DType: ir.Float32}, constant: true, batched: b.r.Members > 0}, s[rank-1]))
 		}
 		return b.add("LayerNorm", ir.Attrs{"axis": rank - 1}, in...)
 	case 4:
@@ -238,7 +238,7 @@ func (b *builder) heavy(y *ir.Value) *ir.Value {
 		}
 		attrs, window, _ := b.window2D(1)
 		attrs["group"], attrs["output_padding"] = group, []int{b.below(attrs.Ints("strides")[0]), 0}
-		w := b.operand(how{storage: ir.Storage{DType: pick(b.tape, ir.Float32, ir.Float16)}, constant: true, stacked: b.r.Members > 0, size: 0.3}, s[1], 1+b.below(3), window[0], window[1])
+		w := b.operand(how{storage: ir.Storage{DType: pick(b.tape, ir.Float32, ir.Float16)}, constant: true, batched: b.r.Members > 0, size: 0.3}, s[1], 1+b.below(3), window[0], window[1])
 		return b.add("ConvTranspose", attrs, y, w)
 	case 8:
 		return b.add("Cast", ir.Attrs{"to": pick(b.tape, ir.Int8, ir.Uint8, ir.Int32)}, b.add("Round", nil, b.add("Mul", nil, y, b.splat(4))))

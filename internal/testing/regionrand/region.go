@@ -95,7 +95,7 @@ type builder struct {
 	r      *ir.Region
 	inputs []*ir.Value
 	extra  map[int][]*ir.Value // tensors of scales of an operand
-	behind []*ir.Value         // what follows an anchor, without the result
+	after  []*ir.Value         // what follows an anchor, without the result
 	part   int                 // rows of what follows an anchor whose sums are a result; 0: none
 	sum    *ir.Value           // these sums
 	rng    *rand.Rand          // of constants
@@ -119,15 +119,15 @@ func (b *builder) splat(x float64) *ir.Value {
 // members decides whether there are several.
 func (b *builder) members() { b.r.Members = pick(b.tape, 0, 0, 0, 1, 2, 3) }
 
-// stacked decides whether members read parts of their own.
-func (b *builder) stacked() bool { return b.r.Members > 0 && b.below(3) > 0 }
+// batched decides whether members read parts of their own.
+func (b *builder) batched() bool { return b.r.Members > 0 && b.below(3) > 0 }
 
 // how says what an operand is.
 type how struct {
 	storage  ir.Storage
 	read     ir.Storage
 	constant bool
-	stacked  bool
+	batched  bool
 	size     float64 // standard deviation of a constant; 0: 1
 }
 
@@ -139,14 +139,14 @@ func (b *builder) operand(h how, shape ...int) *ir.Value {
 		wide = ir.Float32
 	}
 	full := func(shape []int) []int {
-		if h.stacked {
+		if h.batched {
 			return append([]int{b.r.Members}, shape...)
 		}
 		return slices.Clone(shape)
 	}
 	i := len(b.inputs)
 	b.inputs = append(b.inputs, b.value(ir.T(d, full(shape)...), h.constant, h.size))
-	b.r.Operands = append(b.r.Operands, ir.Operand{Batched: h.stacked, Storage: h.storage, Read: h.read})
+	b.r.Operands = append(b.r.Operands, ir.Operand{Batched: h.batched, Storage: h.storage, Read: h.read})
 	v := b.body.AddInput(fmt.Sprint("p", i), ir.T(wide, shape...))
 	if s := h.storage; s.PerChannel {
 		b.extra[i] = append(b.extra[i], b.scales(ir.T(ir.Float64, full([]int{shape[s.ChannelAxis]})...), true))
@@ -264,8 +264,8 @@ func (b *builder) finish(ys []*ir.Value) {
 	for _, y := range ys {
 		b.r.Results = append(b.r.Results, b.result(y, len(ys) == 1 && b.sum == nil))
 	}
-	if b.r.Family == ir.FamilyContraction && b.r.Results[0].Block == 0 && len(b.behind) > 0 && b.oneIn(4) { // a contraction may have several
-		y := pick(b.tape, b.behind...)
+	if b.r.Family == ir.FamilyContraction && b.r.Results[0].Block == 0 && len(b.after) > 0 && b.oneIn(4) { // a contraction may have several
+		y := pick(b.tape, b.after...)
 		b.body.Outputs = append(b.body.Outputs, y)
 		b.r.Results = append(b.r.Results, b.result(y, false))
 	}

@@ -52,7 +52,7 @@ type Program struct {
 	Name          string            `json:"program"` // its signature
 	Model         string            `json:"model"`   // of which it was found, for people
 	Kernels       map[string]string `json:"kernels"` // schedules by signature
-	Ahead         *Prefetch         `json:"ahead,omitempty"`
+	Prefetch      *Prefetch         `json:"ahead,omitempty"`
 	US            float64           `json:"us"`
 	ColdUS        float64           `json:"cold_us"` // after another program; 0: not measured
 	DefaultUS     float64           `json:"default_us"`
@@ -138,8 +138,8 @@ func (f *File) check() error {
 			return fmt.Errorf("program %d %q has no name, or that of another: remove it", i, p.Name)
 		case !isTime(p.US) || !isTime(p.ColdUS) || !isTime(p.DefaultUS) || !isTime(p.DefaultColdUS):
 			return fmt.Errorf("program %q takes %v µs, cold %v: remove it", p.Name, p.US, p.ColdUS)
-		case p.Ahead != nil && (p.Ahead.Window < 0 || !isTime(p.Ahead.BacklogUS)):
-			return fmt.Errorf("program %q has a window of %d bytes and a backlog of %v µs: neither can be negative", p.Name, p.Ahead.Window, p.Ahead.BacklogUS)
+		case p.Prefetch != nil && (p.Prefetch.Window < 0 || !isTime(p.Prefetch.BacklogUS)):
+			return fmt.Errorf("program %q has a window of %d bytes and a backlog of %v µs: neither can be negative", p.Name, p.Prefetch.Window, p.Prefetch.BacklogUS)
 		}
 		seen[p.Name] = true
 	}
@@ -192,8 +192,8 @@ func (f *File) Digest() string {
 		for _, name := range slices.Sorted(maps.Keys(p.Kernels)) {
 			line += fmt.Sprintf(" %q %q", name, p.Kernels[name])
 		}
-		if p.Ahead != nil {
-			line += fmt.Sprintf(" {%v %v %v %v}", p.Ahead.Off, p.Ahead.NoHints, p.Ahead.Window, p.Ahead.BacklogUS)
+		if p.Prefetch != nil {
+			line += fmt.Sprintf(" {%v %v %v %v}", p.Prefetch.Off, p.Prefetch.NoHints, p.Prefetch.Window, p.Prefetch.BacklogUS)
 		}
 		lines = append(lines, line)
 	}
@@ -234,7 +234,7 @@ func (f *File) Merge(other *File, names [2]string) (conflicts []string, err erro
 		switch mine := f.Program(p.Name); {
 		case mine == nil:
 			f.Programs = append(f.Programs, p)
-		case (!maps.Equal(mine.Kernels, p.Kernels) || *cmp.Or(mine.Ahead, &Prefetch{}) != *cmp.Or(p.Ahead, &Prefetch{})) &&
+		case (!maps.Equal(mine.Kernels, p.Kernels) || *cmp.Or(mine.Prefetch, &Prefetch{}) != *cmp.Or(p.Prefetch, &Prefetch{})) &&
 			faster(fmt.Sprintf("program %q", p.Name), mine.US+mine.ColdUS, p.US+p.ColdUS):
 			*mine = p
 		}

@@ -16,7 +16,7 @@ func example() *File {
 		{Name: "a #1", Schedule: "x", US: 1, Default: "x", DefaultUS: 1, Evaluations: 2},
 		{Name: "c #3", Schedule: "y", US: 1, Default: "y", DefaultUS: 1, Evaluations: 2},
 	}, Programs: []Program{
-		{Name: "p", Model: "m", Kernels: map[string]string{"b #2": "faster here", "a #1": "x"}, US: 9, ColdUS: 10, DefaultUS: 11, DefaultColdUS: 12, Ahead: &Prefetch{Window: 1 << 20}},
+		{Name: "p", Model: "m", Kernels: map[string]string{"b #2": "faster here", "a #1": "x"}, US: 9, ColdUS: 10, DefaultUS: 11, DefaultColdUS: 12, Prefetch: &Prefetch{Window: 1 << 20}},
 		{Name: "q", Model: "n", Kernels: map[string]string{"a #1": "x"}, US: 5, ColdUS: 6, DefaultUS: 5, DefaultColdUS: 6},
 	}}
 }
@@ -46,11 +46,11 @@ func TestAFileIsReadAsItWasWritten(t *testing.T) {
 	digests := map[string]bool{f.Digest(): true}
 	for name, change := range map[string]func(f *File){
 		"schedule": func(f *File) { f.Kernels[0].Schedule = "z" }, "program": func(f *File) { f.Programs[0].Kernels["a #1"] = "z" },
-		"ahead": func(f *File) { f.Programs[1].Ahead = &Prefetch{Off: true} }, "target": func(f *File) { f.Target = "sm_90" },
-		"hints":   func(f *File) { f.Programs[1].Ahead = &Prefetch{NoHints: true} },
-		"window":  func(f *File) { f.Programs[1].Ahead = &Prefetch{Window: 1 << 20} },
-		"windows": func(f *File) { f.Programs[1].Ahead = &Prefetch{Window: 2 << 20} },
-		"backlog": func(f *File) { f.Programs[1].Ahead = &Prefetch{BacklogUS: 2} },
+		"ahead": func(f *File) { f.Programs[1].Prefetch = &Prefetch{Off: true} }, "target": func(f *File) { f.Target = "sm_90" },
+		"hints":   func(f *File) { f.Programs[1].Prefetch = &Prefetch{NoHints: true} },
+		"window":  func(f *File) { f.Programs[1].Prefetch = &Prefetch{Window: 1 << 20} },
+		"windows": func(f *File) { f.Programs[1].Prefetch = &Prefetch{Window: 2 << 20} },
+		"backlog": func(f *File) { f.Programs[1].Prefetch = &Prefetch{BacklogUS: 2} },
 	} {
 		x := example()
 		change(x)
@@ -135,7 +135,7 @@ func TestChoices(t *testing.T) {
 	require.Nil(t, table.For("sm_90", "p"))
 	require.Nil(t, (*Table)(nil).For("sm_121", "p"))
 	p := table.For("sm_121", "p")
-	require.Equal(t, &Prefetch{Window: 1 << 20}, p.Ahead)
+	require.Equal(t, &Prefetch{Window: 1 << 20}, p.Prefetch)
 	s, ok := p.Schedule("b #2")
 	require.True(t, ok)
 	require.Equal(t, "faster here", s)
@@ -144,7 +144,7 @@ func TestChoices(t *testing.T) {
 	require.Equal(t, []string{"c #3"}, p.Unused(), "a #1 is also q's")
 	require.Equal(t, path, p.Source("b #2"))
 	none := table.For("sm_121", "unknown")
-	require.Nil(t, none.Ahead)
+	require.Nil(t, none.Prefetch)
 	s, _ = none.Schedule("b #2")
 	require.Equal(t, "fast", s)
 	require.Equal(t, []string{"c #3"}, none.Unused())

@@ -60,7 +60,7 @@ func (f *File) suits(targets []string, machine string) error {
 // Schedules are what a table says of one program: schedules by signature, and the weight prefetch. They record
 // what was asked for.
 type Schedules struct {
-	Ahead *Prefetch // nil: the default
+	Prefetch *Prefetch // nil: the default
 
 	table    *Table
 	program  string
@@ -81,7 +81,7 @@ func (t *Table) For(target, program string) *Schedules {
 	for _, p := range t.Programs {
 		if p.Name == program {
 			maps.Copy(c.kernels, p.Kernels)
-			c.Ahead = p.Ahead
+			c.Prefetch = p.Prefetch
 			continue
 		}
 		for name := range p.Kernels {

@@ -171,15 +171,17 @@ func (d *Directory) file(e entry, camera string) string {
 
 // Frames yields the frames of road and wide camera in order, and ends after the first error. The next frame is
 // read while the caller works on one; no others are in memory.
-func (d *Directory) Frames() iter.Seq2[modeld.Frame, error] { return ahead(len(d.frames), d.Frame) }
+func (d *Directory) Frames() iter.Seq2[modeld.Frame, error] {
+	return prefetched(len(d.frames), d.Frame)
+}
 
 // DriverFrames yields the frames of the driver camera likewise.
 func (d *Directory) DriverFrames() iter.Seq2[modeld.DriverFrame, error] {
-	return ahead(len(d.frames), d.DriverFrame)
+	return prefetched(len(d.frames), d.DriverFrame)
 }
 
 // prefetched yields n things; each is read while the caller works on the previous one.
-func ahead[T any](n int, read func(i int) (T, error)) iter.Seq2[T, error] {
+func prefetched[T any](n int, read func(i int) (T, error)) iter.Seq2[T, error] {
 	type result struct {
 		value T
 		err   error

@@ -74,7 +74,7 @@ func TestPNGIsTheSameUpToRounding(t *testing.T) {
 }
 
 // same holds a picture against a drawn one, which is padded.
-func same(t *testing.T, want openpilot.Picture, got modeld.Picture, apart int) {
+func same(t *testing.T, want openpilot.Picture, got modeld.Picture, tolerance int) {
 	t.Helper()
 	compared := 0
 	require.Equal(t, []int{want.Width, want.Height}, []int{got.Width, got.Height})
@@ -87,12 +87,12 @@ func same(t *testing.T, want openpilot.Picture, got modeld.Picture, apart int) {
 			row = want.Data[want.UV+(y-want.Height)*want.Stride:]
 		}
 		for x := range want.Width {
-			if apart > 0 && !hasRGB(want, x&^1, luma) {
+			if tolerance > 0 && !hasRGB(want, x&^1, luma) {
 				continue
 			}
 			compared++
 			difference := int(row[x]) - int(got.Data[y*got.Width+x])
-			require.LessOrEqual(t, max(difference, -difference), apart, "row %d, byte %d", y, x)
+			require.LessOrEqual(t, max(difference, -difference), tolerance, "row %d, byte %d", y, x)
 		}
 	}
 	require.Greater(t, compared, want.Width*want.Height*3/2*9/10)

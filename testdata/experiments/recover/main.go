@@ -259,7 +259,7 @@ func (t *table) judge(ctx context.Context, r *recovery.Row, a *dora.Adapter, in 
 func (t *table) apply(ctx context.Context) (err error) {
 	if t.damaged == nil {
 		n := t.network
-		t.damaged, t.strength, err = recovery.Apply(ctx, t.damage, n.Original, n.Seen, t.chosen, recovery.Apart, t.seed)
+		t.damaged, t.strength, err = recovery.Apply(ctx, t.damage, n.Original, n.Seen, t.chosen, recovery.Target, t.seed)
 	}
 	return err
 }

@@ -113,7 +113,7 @@ func TestTheTrainedNetworkIsBroughtBack(t *testing.T) {
 	defer func() { require.NoError(t, n.Teacher.Close()) }()
 	chosen, err := damage.Undone(n.Original, Share, 1)
 	require.NoError(t, err)
-	damaged, _, err := Apply(ctx, damage.Mendable, n.Original, n.Seen, chosen, Apart, 1)
+	damaged, _, err := Apply(ctx, damage.Mendable, n.Original, n.Seen, chosen, Target, 1)
 	require.NoError(t, err)
 	before, err := n.Unseen.Model(ctx, damaged)
 	require.NoError(t, err)

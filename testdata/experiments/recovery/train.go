@@ -159,9 +159,9 @@ var Stages = [2]Stage{{Steps: 250, Rate: 2e-2, Forced: true, Inner: 10}, {Rate: 
 // Share is the greatest size of an adapter, as a share of the model's weights. Target is the mean relative L2 that
 // damage aims at. Draws is the number of perturbed inputs of each calibration input.
 const (
-	Share = 0.01
-	Apart = 0.2
-	Draws = 7
+	Share  = 0.01
+	Target = 0.2
+	Draws  = 7
 )
 
 // Outcome is what an adapter reached on unseen inputs.
@@ -270,8 +270,8 @@ type Lessons struct {
 	bytes  int
 }
 
-// room is the number of bytes up to which lessons keep what the teacher computed.
-const room = 1 << 30
+// limit is the number of bytes up to which lessons keep what the teacher computed.
+const limit = 1 << 30
 
 // Give sets the inputs of a session to the i-th, and what the loss compares with to what the teacher makes of it.
 func (l *Lessons) Give(ctx context.Context, s *runtime.Session, i int, inner bool) error {
@@ -287,7 +287,7 @@ func (l *Lessons) Give(ctx context.Context, s *runtime.Session, i int, inner boo
 		for _, v := range values {
 			l.bytes += 4 * len(v)
 		}
-		if l.bytes < room {
+		if l.bytes < limit {
 			l.values[i] = values
 		}
 	}

@@ -85,7 +85,7 @@ func (e *emitter) copySome(in *Inst) {
 func (e *emitter) newCopy(in *Inst) {
 	l := e.layout
 	e.mov64(rcx, e.field(unsafe.Offsetof(ctx.CopyCount)))
-	e.alu64(aluCmp, rcx, e.field(unsafe.Offsetof(ctx.CopyRoom)))
+	e.alu64(aluCmp, rcx, e.field(unsafe.Offsetof(ctx.CopySpace)))
 	e.jcc(ccAE, e.bail())
 	e.imul64i(rcx, rcx, int32(l.Stride))
 	e.alu64(aluAdd, rcx, e.field(unsafe.Offsetof(ctx.Copies)))

@@ -113,7 +113,7 @@ func (e *emitter) scaleValue(v, t int) {
 	e.v(vpaddd, t, v, e.all32(0x80))
 	e.v(vpand, t, t, e.all32(0x4000))
 	e.v(vpor, v, v, t)
-	e.widenLow(v, v)
+	e.promoteLow(v, v)
 }
 
 // halves converts the low or the high 16 bits of the lanes of s to f32 in d.
@@ -125,19 +125,19 @@ func (e *emitter) halves(d, s int, high, bf bool) {
 		e.shiftI(vpslldI, 6, d, s, 16)
 	case high:
 		e.shiftI(vpsrldI, 2, d, s, 16)
-		e.widenLow(d, d)
+		e.promoteLow(d, d)
 	default:
 		if !e.wide {
 			e.shiftI(vpslldI, 6, d, s, 16)
 			e.shiftI(vpsrldI, 2, d, d, 16)
 			s = d
 		}
-		e.widenLow(d, s)
+		e.promoteLow(d, s)
 	}
 }
 
-// widenLow is f16 to f32 of lanes whose upper halves are zero, or (AVX-512) anything.
-func (e *emitter) widenLow(d, s int) {
+// promoteLow is f16 to f32 of lanes whose upper halves are zero, or (AVX-512) anything.
+func (e *emitter) promoteLow(d, s int) {
 	if e.wide {
 		e.evex(vpmovdw, w512, s, 0, d, mod{}, 0)
 	} else {

@@ -68,7 +68,7 @@ type Context struct {
 	Interpret       int32 // on return: 1 if the interpreter must execute it
 	Copies          unsafe.Pointer
 	CopyCount       int64
-	CopyRoom        int64
+	CopySpace       int64
 	Group           int64
 
 	scratch [12<<10 + 64]byte // for native code

@@ -10,14 +10,14 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 )
 
-// Lend has runs read an input where the host has it, until data are lent again or the input is set: camera frames stay in the camera's
-// buffer. Where the device does not see the host's memory, or data do not begin at a multiple of 16 bytes, they are copied instead, and inPlace
-// is false. The caller keeps the data alive, and as they are while a run reads them. A frame of a Loop may be shorter than its input:
-// kernels read as much as the input named camera says.
+// BindHostMemory makes runs read an input from the host's memory, until other memory is bound or the input is set:
+// camera frames stay in the camera's buffer. If the device does not see the host's memory, or data are not aligned to 16
+// bytes, they are copied instead, and inPlace is false. The caller keeps the data alive, and unchanged while a run reads
+// them. A frame of a Loop may be shorter than its input: kernels read as much as the input named camera says.
 //
-// Lend(name, nil) ends it: runs read the session's own memory again. It is hal.ErrBusy while the device runs on after the context of a run has ended, and
-// what such a run met is its error.
-func (s *Session) Lend(name string, data []byte) (inPlace bool, err error) {
+// BindHostMemory(name, nil) unbinds it: runs read the session's own memory again. It returns hal.ErrBusy while the
+// device runs on after the context of a run has ended; such a run's error is returned.
+func (s *Session) BindHostMemory(name string, data []byte) (inPlace bool, err error) {
 	if s.entries == nil {
 		return false, errClosed
 	}
@@ -28,7 +28,7 @@ func (s *Session) Lend(name string, data []byte) (inPlace bool, err error) {
 	case p == nil || !p.in:
 		return false, s.Set(name, data) // which says what is wrong, or sets a state
 	case p.bound != nil:
-		return false, fmt.Errorf("%s is bound to %s: nothing else can be lent to it", p.what, p.bound)
+		return false, fmt.Errorf("%s is bound to %s: no other memory can be", p.what, p.bound)
 	case data != nil && len(data) != p.size && !(short && len(data) < p.size):
 		return false, fmt.Errorf("%s has %d bytes, got %d", p.what, p.size, len(data))
 	}
@@ -41,7 +41,7 @@ func (s *Session) Lend(name string, data []byte) (inPlace bool, err error) {
 			return false, fmt.Errorf("%s: %w", p.what, err)
 		}
 	}
-	if err := p.takeBack(); err != nil {
+	if err := p.unbind(); err != nil {
 		return false, err
 	}
 	if mapped == nil {
@@ -49,8 +49,8 @@ func (s *Session) Lend(name string, data []byte) (inPlace bool, err error) {
 		return false, nil
 	}
 	p.own, p.memory = p.memory, mapped
-	if !slices.Contains(s.lends, p) {
-		s.lends = append(s.lends, p)
+	if !slices.Contains(s.hostInputs, p) {
+		s.hostInputs = append(s.hostInputs, p)
 	}
 	return true, nil
 }
@@ -68,17 +68,17 @@ func (s *Session) mapped(data []byte) (hal.Memory, error) {
 	return m, err
 }
 
-// takeBack ends a loan.
-func (p *port) takeBack() error {
+// unbind returns an input to the session's own memory.
+func (p *port) unbind() error {
 	if p.own == nil {
 		return nil
 	}
-	lent := p.memory
+	bound := p.memory
 	p.memory, p.own = p.own, nil
-	return lent.Free()
+	return bound.Free()
 }
 
-// turn is an entry's graph for one turn of the states with a delay, and where it reads inputs that have been lent memory.
+// turn is an entry's graph for one turn of the states with a delay, and where it reads inputs that are bound to the host's memory.
 type turn struct {
 	hal.Graph
 	at map[*port]hal.Memory
@@ -90,13 +90,13 @@ type nowhere struct{ hal.Memory }
 func (nowhere) Addr() uint64 { return 0 }
 func (nowhere) Size() int    { return -1 }
 
-// follow points the graph of an entry's next run at the memory that inputs were lent since.
+// follow points the graph of an entry's next run at the memory that inputs were bound to since.
 func (s *Session) follow(ctx context.Context, e *captured) error {
 	g := e.graph
 	var moved []*port
-	for _, p := range s.lends {
+	for _, p := range s.hostInputs {
 		at := g.at[p]
-		if at == nil { // it was made before anything was lent
+		if at == nil { // it was made before anything was bound
 			if at = p.own; at == nil {
 				at = p.memory
 			}
@@ -139,7 +139,7 @@ func (s *Session) update(ctx context.Context, e *captured, moved []*port) error 
 		return old.Close()
 	}
 	for _, i := range which {
-		if err := u.Update(e.copies+i, behind(s.op(&e.entry.Launches[i], s.all), e.copies)); err != nil {
+		if err := u.Update(e.copies+i, delayed(s.op(&e.entry.Launches[i], s.all), e.copies)); err != nil {
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ func TestAnInputIsReadWhereTheHostHasIt(t *testing.T) {
 				case 8:
 					copy(s.Input("x"), data)
 				default:
-					here, err := s.Lend("x", data)
+					here, err := s.BindHostMemory("x", data)
 					require.NoError(t, err)
 					require.Equal(t, !opt.Discrete, here)
 				}
@@ -72,7 +72,7 @@ func TestAnInputIsReadWhereTheHostHasIt(t *testing.T) {
 					require.Equal(t, before.ToDevice, moved.ToDevice)
 				}
 				if x == 4 && !opt.Discrete {
-					runtime.View[int32](data)[2] = 100 // what is lent is read in each run
+					runtime.View[int32](data)[2] = 100 // bound memory is read in each run
 					step(100, "run")
 				}
 			}
@@ -82,13 +82,13 @@ func TestAnInputIsReadWhereTheHostHasIt(t *testing.T) {
 			}
 			require.Equal(t, want, d.graphs)
 
-			here, err := s.Lend("x", numbers(4, 0, 0, 7, 0))
+			here, err := s.BindHostMemory("x", numbers(4, 0, 0, 7, 0))
 			require.NoError(t, err)
 			require.False(t, here, "it does not begin at a multiple of 16 bytes")
 			step(7, "run")
-			_, err = s.Lend("x", numbers(0, 0, 0, 9, 0))
+			_, err = s.BindHostMemory("x", numbers(0, 0, 0, 9, 0))
 			require.NoError(t, err)
-			_, err = s.Lend("x", nil)
+			_, err = s.BindHostMemory("x", nil)
 			require.NoError(t, err)
 			step(map[bool]int32{false: 7, true: 9}[opt.Discrete], "run") // what was copied there last
 		})
@@ -103,12 +103,12 @@ func TestHostMemory_RefusesBinding(t *testing.T) {
 	s := session(t, m, runtime.SessionOptions{})
 	good := numbers(0, 1, 2, 3, 4)
 	for name, want := range map[string]string{"y": `no input "y": the model has x, state_h`, "z": `no input "z"`} {
-		_, err := s.Lend(name, good)
+		_, err := s.BindHostMemory(name, good)
 		require.ErrorContains(t, err, want)
 	}
-	_, err = s.Lend("x", good[:8])
+	_, err = s.BindHostMemory("x", good[:8])
 	require.EqualError(t, err, `input "x" has 16 bytes, got 8`)
-	here, err := s.Lend("state_h", good)
+	here, err := s.BindHostMemory("state_h", good)
 	require.NoError(t, err)
 	require.False(t, here, "a state is written by runs: it is set")
 	require.NoError(t, s.Run(t.Context()))
@@ -117,13 +117,13 @@ func TestHostMemory_RefusesBinding(t *testing.T) {
 	at, err := s.At("x")
 	require.NoError(t, err)
 	other := session(t, m, runtime.SessionOptions{Inputs: map[string]runtime.Binding{"x": at}})
-	here, err = s.Lend("x", good)
+	here, err = s.BindHostMemory("x", good)
 	require.NoError(t, err)
 	require.False(t, here, "another session reads it where it was")
 	require.NoError(t, other.Run(t.Context()))
 	require.Equal(t, []int32{1, 2, 3, 4}, words(other.Output("next_state_h")))
-	_, err = other.Lend("x", good)
-	require.ErrorContains(t, err, `input "x" is bound to input "x" of acc.onnx: nothing else can be lent to it`)
+	_, err = other.BindHostMemory("x", good)
+	require.ErrorContains(t, err, `input "x" is bound to input "x" of acc.onnx: no other memory can be`)
 }
 
 // TestAFrameMayBeShorterThanItsInput: kernels read as much as there is, and reading on is a violation.
@@ -131,20 +131,20 @@ func TestAFrameMayBeShorterThanItsInput(t *testing.T) {
 	p := accumulator(true)
 	p.Loop = &runtime.Loop{Frames: []string{"x"}}
 	s := session(t, load(t, p, nil), runtime.SessionOptions{})
-	here, err := s.Lend("x", numbers(0, 1, 2, 3, 4))
+	here, err := s.BindHostMemory("x", numbers(0, 1, 2, 3, 4))
 	require.NoError(t, err)
 	require.True(t, here)
 	require.NoError(t, s.Run(t.Context()))
-	here, err = s.Lend("x", numbers(0, 1, 2, 3))
+	here, err = s.BindHostMemory("x", numbers(0, 1, 2, 3))
 	require.NoError(t, err)
 	require.True(t, here)
 	var v *emu.Violation
 	require.ErrorAs(t, s.Run(t.Context()), &v, "accumulate reads all four words")
-	_, err = s.Lend("x", make([]byte, 17))
+	_, err = s.BindHostMemory("x", make([]byte, 17))
 	require.EqualError(t, err, `input "x" has 16 bytes, got 17`)
 }
 
-// pages is a device whose session memory the host does not see, but that reads the host's own: its inputs are sent unless they are lent.
+// pages is a device whose session memory the host does not see, but that reads the host's own: its inputs are sent unless host memory is bound.
 type pages struct{ *emu.Device }
 
 func (d pages) Map(b []byte) (hal.Memory, error) {
@@ -161,12 +161,12 @@ func TestHostMemory_SkipsCopies(t *testing.T) {
 	require.NoError(t, err)
 	s := session(t, load(t, accumulator(false), pages{e}), runtime.SessionOptions{})
 	require.NoError(t, s.Set("x", numbers(0, 9, 9, 9, 9)))
-	here, err := s.Lend("x", numbers(0, 1, 2, 3, 4))
+	here, err := s.BindHostMemory("x", numbers(0, 1, 2, 3, 4))
 	require.NoError(t, err)
 	require.True(t, here)
 	require.NoError(t, s.Run(t.Context()))
 	require.Equal(t, []int32{1, 2, 3, 4}, words(s.Output("next_state_h")))
-	_, err = s.Lend("x", nil)
+	_, err = s.BindHostMemory("x", nil)
 	require.NoError(t, err)
 	require.NoError(t, s.Run(t.Context()))
 	require.Equal(t, []int32{9, 9, 9, 9}, words(s.Output("next_state_h")))
@@ -195,7 +195,7 @@ func (g *failingGraph) Update(i int, op hal.Op) error {
 	return g.Graph.(hal.Updater).Update(i, op)
 }
 
-// TestAHalfMovedGraphIsMovedAgain: of two launches that read an input the first was pointed at what was lent when the second failed.
+// TestAHalfMovedGraphIsMovedAgain: of two launches that read an input the first was pointed at the bound memory when the second failed.
 func TestAHalfMovedGraphIsMovedAgain(t *testing.T) {
 	p := accumulator(false)
 	v := &p.Variants[0]
@@ -214,10 +214,10 @@ func TestAHalfMovedGraphIsMovedAgain(t *testing.T) {
 	d := &failing{e, 2}
 	s := session(t, load(t, p, d), runtime.SessionOptions{})
 	require.NoError(t, s.Set("x", numbers(0, 1, 1, 1, 1)))
-	_, err = s.Lend("x", numbers(0, 7, 7, 7, 7))
+	_, err = s.BindHostMemory("x", numbers(0, 7, 7, 7, 7))
 	require.NoError(t, err)
 	require.ErrorContains(t, s.Run(t.Context()), "moving inputs: update: not now")
-	_, err = s.Lend("x", nil)
+	_, err = s.BindHostMemory("x", nil)
 	require.NoError(t, err)
 	require.NoError(t, s.Run(t.Context()))
 	require.Equal(t, []int32{1, 1, 1, 1}, words(s.Output("next_state_h")))
