@@ -125,7 +125,7 @@ check-tools:
 	@test -n "$$CHROMIUM" || command -v chromium chromium-browser google-chrome headless-shell >/dev/null || echo "skipped: what the page of spark-run --view draws, which needs chromium"
 	@test -x $(VENV)/bin/python || echo "skipped: everything that needs Python (onnx round trips, ONNX Runtime, node cases)"
 	@ls $(VENV)/lib/python3*/site-packages/nvidia/cu*/bin/ptxas >/dev/null 2>&1 || test -n "$$PTXAS" || echo "skipped: everything that needs ptxas"
-	@count=$$(cat docs/measurements/*.md | grep -c ', \*\*stale\*\*:$$'); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md"
+	@count=$$(cat docs/measurements/*.md | grep -c ', \*\*stale\*\*$$'); test $$count = 0 || echo "stale: $$count tables of docs/measurements.md"
 
 # The onnx package's node cases as directories, for the operators' tests and for spark-run --suite.
 .PHONY: nodecases

@@ -15,13 +15,15 @@ const pageHead = `<!-- Written by make measurements from docs/measurements/. -->
 
 # Measurements
 
-Each table is a CSV file in [measurements](measurements/), with an entry in its [index](measurements/index.json):
-the command that makes it, and what it shows. Nothing here was measured on a GPU: times for GB10 are predictions
-of the cost model, and everything else was measured on CPUs. CPUs differ, so compare figures within a table, not
-between tables. *Stale* marks a table whose programs or packages have changed since.
-` + "`make measurements` writes these pages and lists stale tables with their commands.\n"
+Each table is a CSV file in [measurements](measurements/). Its entry in the
+[index](measurements/index.json) has the command that makes it:
 
-const columns = 100 // of a line of text
+    grep -A9 '"Batches"' docs/measurements/index.json
+
+Nothing was measured on a GPU: times for GB10 are predictions of the cost model, and the rest was
+measured on CPUs. CPUs differ, so compare figures within a table, not between tables. *Stale* marks
+a table whose programs or packages have changed since.
+` + "`make measurements` writes these pages and lists stale tables.\n"
 
 // pages renders measurements.md and the page of each group, by their names in dir.
 func pages(dir string, all []*measurement) (map[string]string, error) {
@@ -35,7 +37,7 @@ func pages(dir string, all []*measurement) (map[string]string, error) {
 				return nil, fmt.Errorf("%s: entries of %q are not together: move them", index, group)
 			}
 			fmt.Fprintf(&contents, "- [%s](%s)\n", group, name)
-			out[name] = fmt.Sprintf("<!-- Written by make measurements. -->\n\n# %s\n", group)
+			out[name] = fmt.Sprintf("<!-- Written by make measurements. -->\n\n# %s\n\nCommands: [index.json](index.json).\n", group)
 		}
 		state := ""
 		if m.stale {
@@ -45,8 +47,7 @@ func pages(dir string, all []*measurement) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[name] += fmt.Sprintf("\n## %s\n\n%s\n%s\n%s:\n\n    %s\n", m.Title, wrap(m.Conclusion), rows, m.made()+state,
-			strings.Join(m.Commands, "\n    "))
+		out[name] += fmt.Sprintf("\n## %s\n\n%s\n%s\n%s\n", m.Title, wrap(m.Conclusion), rows, m.made()+state)
 	}
 	out["measurements.md"] = pageHead + "\n" + contents.String()
 	return out, nil
