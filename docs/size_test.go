@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -43,6 +44,27 @@ func TestFunctionsAndInterfacesStaySmall(t *testing.T) {
 		}))
 	}
 	require.Greater(t, seen, 100)
+}
+
+// columns is the width of a page's lines.
+const columns = 100
+
+// TestPages_FitTheWindow: a line has at most 100 columns. Left out are tables, and blocks of what a program prints.
+func TestPages_FitTheWindow(t *testing.T) {
+	for _, page := range append(tracked(t, "docs/*.md"), "README.md") {
+		raw, err := os.ReadFile("../" + page)
+		require.NoError(t, err)
+		printed := false // in a block of what a program prints
+		for i, line := range strings.Split(string(raw), "\n") {
+			if strings.HasPrefix(line, "```") {
+				printed = strings.HasPrefix(line, "```output")
+			}
+			n := utf8.RuneCountInString(line)
+			if n > columns && !printed && !strings.HasPrefix(line, "|") {
+				t.Errorf("%s:%d: %d columns", page, i+1, n)
+			}
+		}
+	}
 }
 
 // words is what all pages may have together. The aim is 30,000.

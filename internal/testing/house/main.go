@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
 func main() {
@@ -83,8 +84,12 @@ func (d *documents) add(path string, text []byte) {
 	if n > 1200 {
 		d.long++
 	}
-	for line := range bytes.Lines(text) {
-		if len([]rune(strings.TrimRight(string(line), "\n"))) > 100 && !bytes.HasPrefix(line, []byte("|")) {
+	printed := false // in a block of what a program prints
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "```") {
+			printed = strings.HasPrefix(line, "```output")
+		}
+		if utf8.RuneCountInString(strings.TrimRight(line, "\n")) > 100 && !printed && !strings.HasPrefix(line, "|") {
 			d.wide++
 		}
 	}
@@ -98,7 +103,7 @@ func (d *documents) rows() []row {
 		{"words of README and docs", d.words, "<= 30000"},
 		{"pages", d.pages, ""},
 		{"pages above 1,200 words", d.long, "0"},
-		{"lines above 100 columns, tables left out", d.wide, "0"},
+		{"lines above 100 columns, tables and output left out", d.wide, "0"},
 		{"lines of README", d.readme, "<= 70"},
 	}
 }
