@@ -169,11 +169,11 @@ gpu-bundle:
 		GPU_MACHINE='$(GPU_MACHINE)' GPU_SIZE=$(GPU_SIZE) GPU_DIR='$(GPU_DIR)' GPU_MIB=$(GPU_MIB) \
 		GPU_FLAGS="$(GPU_FLAGS)" internal/testing/gputest/bundle.sh
 
-# What came back from it as Markdown: predicted and measured. UPDATE=1 fills in the table of docs/gpu-results.md.
+# What came back from it as Markdown: predicted and measured. UPDATE=1 fills in docs/data/gpu-times.csv.
 RESULTS ?= .gpu/out
 .PHONY: gpu-report
 gpu-report:
-	@$(GO) run ./internal/testing/gpureport $(if $(UPDATE),-fill docs/gpu-results.md) '$(RESULTS)'
+	@$(GO) run ./internal/testing/gpureport $(if $(UPDATE),-fill docs/data/gpu-times.csv) '$(RESULTS)'
 
 # The backend over gorgonia.org/cu: a module of its own, against CUDA 12.9's headers and the tests' stand-in driver.
 CUDA12 := $(CURDIR)/$(CACHE)/cuda12

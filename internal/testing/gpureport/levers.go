@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spark-compile/spark-compile/internal/cost"
 )
@@ -73,13 +72,11 @@ func (l *lever) pulled(figures map[string]cost.Figure, published float64) (yes, 
 	return x.Middle > bound, true
 }
 
-// leverTable is the table of the document.
-func leverTable() string {
-	var b strings.Builder
-	b.WriteString("| constant | if | then |\n|---|---|---|\n")
+// leverTable is docs/data/gpu-decisions.csv.
+func leverTable() [][]string {
+	rows := [][]string{{"constant", "if", "then"}}
 	for i := range levers {
-		l := &levers[i]
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", l.constant, l.condition(), l.then)
+		rows = append(rows, []string{levers[i].constant, levers[i].condition(), levers[i].then})
 	}
-	return b.String()
+	return rows
 }

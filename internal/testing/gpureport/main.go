@@ -1,12 +1,12 @@
 // Command gpureport turns what the bundle's script brought back from a machine with a GPU (docs/gpu.md) into Markdown:
 // predicted and measured. make gpu-report runs it.
 //
-//	go run ./internal/testing/gpureport [-fill DOCUMENT.md] RESULTS
-//	go run ./internal/testing/gpureport -fill DOCUMENT.md -predicted PREDICTED.json -device NAME
+//	go run ./internal/testing/gpureport [-fill TABLE.csv] RESULTS
+//	go run ./internal/testing/gpureport -fill TABLE.csv -predicted PREDICTED.json -device NAME
 //	go run ./internal/testing/gpureport -longest N PROFILE.json
 //
-// RESULTS is the script's directory. -fill writes the rows of RESULTS, or predictions alone, into the table of a
-// document. -longest prints the names of the kernels that are predicted to take longest, from spark-run --profile --json.
+// RESULTS is the script's directory. -fill writes the rows of RESULTS, or predictions alone, into
+// docs/data/gpu-times.csv. -longest prints the names of the kernels that are predicted to take longest, from spark-run --profile --json.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	fill := flag.String("fill", "", "document whose table is filled in")
+	fill := flag.String("fill", "", "CSV file to fill in")
 	predicted := flag.String("predicted", "", "file of spark-bench --predict --json to fill in, in place of results")
 	device := flag.String("device", "", "device of -predicted")
 	longest := flag.Int("longest", 0, "number of kernels to print of a profile")

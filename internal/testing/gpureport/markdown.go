@@ -120,8 +120,7 @@ func (r *results) pulled() (out []*lever) {
 func (r *results) writePrograms(b *strings.Builder) {
 	b.WriteString("## Programs\n\nMedians in µs. Warm: launch to launch, by the device's clock; cold: with L2 flushed " +
 		"before.\n\n")
-	head, rule, _ := strings.Cut(strings.TrimSpace(rowHeader), "\n")
-	fmt.Fprintf(b, "%s measured / predicted | rank correlation | PyTorch |\n%s--:|--:|---|\n", head, rule)
+	fmt.Fprintf(b, "%s measured / predicted | rank correlation | PyTorch |\n%s--:|--:|---|\n", rowHeader, rowRule)
 	for i, row := range r.rows() {
 		p := r.predicted[i]
 		ratio, rank := "", ""
@@ -137,7 +136,7 @@ func (r *results) writePrograms(b *strings.Builder) {
 		if p.Precision == precision.FP16 {
 			peers = r.peersOf(p.Model)
 		}
-		fmt.Fprintf(b, "%s %s | %s | %s |\n", strings.TrimSpace(row.String()), ratio, rank, peers)
+		fmt.Fprintf(b, "%s %s | %s | %s |\n", &row, ratio, rank, peers)
 	}
 	b.WriteString("\n")
 	for _, p := range r.peers {

@@ -16,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/golden"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -224,8 +225,9 @@ func TestReport_OfADryRun(t *testing.T) {
 	require.Contains(t, text, "# cpu\n\n**This describes no GPU**: made on a CPU.\n")
 	require.NotContains(t, text, "## Decisions")
 
-	put(t, dir, "doc.md", rowsBegin+tableEnd)
-	doc := filepath.Join(dir, "doc.md")
+	header := strings.Join(columns, ",") + "\n"
+	put(t, dir, "times.csv", header)
+	doc := filepath.Join(dir, "times.csv")
 	require.ErrorContains(t, run(&bytes.Buffer{}, doc, "", "", 0, []string{dir}), "made on a CPU: nothing is filled in")
 	require.NoError(t, os.Remove(filepath.Join(dir, "machine.json")))
 	put(t, dir, "bench.jsonl", lineOf(t, "bench policy fp16", bench.Report{Version: bench.Version, Device: "cpu (emu)"}))
@@ -233,13 +235,14 @@ func TestReport_OfADryRun(t *testing.T) {
 	require.NotContains(t, markdown(t, dir), "## Decisions")
 	raw, err := os.ReadFile(doc)
 	require.NoError(t, err)
-	require.Equal(t, rowsBegin+tableEnd, string(raw))
+	require.Equal(t, header, string(raw))
 }
 
 func TestFill_ReplacesRowsOfTheSameProgram(t *testing.T) {
 	dir := t.TempDir()
-	doc, predicted := filepath.Join(dir, "doc.md"), filepath.Join(dir, "predicted.json")
-	put(t, dir, "doc.md", "before\n"+rowsBegin+tableEnd+"after\n")
+	doc, predicted := filepath.Join(dir, "times.csv"), filepath.Join(dir, "predicted.json")
+	header := strings.Join(columns, ",") + "\n"
+	put(t, dir, "times.csv", header)
 	policy := []report.Prediction{{Program: program("policy.onnx", "fp16"), Range: figure(1, 2, 3)}}
 	put(t, dir, "predicted.json", encoded(t, policy))
 	read := func() string {
@@ -249,20 +252,20 @@ func TestFill_ReplacesRowsOfTheSameProgram(t *testing.T) {
 	}
 	require.NoError(t, run(&bytes.Buffer{}, doc, predicted, "GB10", 0, nil))
 	require.NoError(t, run(&bytes.Buffer{}, doc, predicted, "H100", 0, nil))
-	zero := " | policy | fp16 | 2 (1–3) | 0 (0–0) | 0 (0–0) |"
-	empty := zero + "  |  |  |\n"
-	require.Equal(t, "before\n"+rowsBegin+rowHeader+"| GB10"+empty+"| H100"+empty+tableEnd+"after\n", read())
+	zero := ",policy,fp16,2 (1–3),0 (0–0),0 (0–0),"
+	require.Equal(t, header+"GB10"+zero+",,\nH100"+zero+",,\n", read())
 
 	require.NoError(t, run(&bytes.Buffer{}, doc, "", "", 0, []string{write(t)}))
-	measured := "| 40.0 (36.0–48.0) | 55.0 (50.0–60.0) | 65.0 (60.0–71.0) | 50.0 | 60.0 | 66.0 |\n"
-	require.Contains(t, read(), "| GB10"+empty+"| H100 | policy | fp16 "+measured+"| H100 | vision |")
+	measured := "40.0 (36.0–48.0),55.0 (50.0–60.0),65.0 (60.0–71.0),50.0,60.0,66.0\n"
+	require.Contains(t, read(), "GB10"+zero+",,\nH100,policy,fp16,"+measured+"H100,vision,")
 	require.NoError(t, run(&bytes.Buffer{}, doc, predicted, "H100", 0, nil))
-	require.Contains(t, read(), "| H100"+zero+" 50.0 | 60.0 | 66.0 |\n", "new predictions leave what was measured")
+	require.Contains(t, read(), "H100"+zero+"50.0,60.0,66.0\n", "new predictions leave what was measured")
 
-	put(t, dir, "doc.md", "no table\n")
-	require.ErrorContains(t, run(&bytes.Buffer{}, doc, predicted, "H100", 0, nil), "doc.md: no line ")
-	put(t, dir, "doc.md", rowsBegin+rowHeader+"| one |\n"+tableEnd)
-	require.ErrorContains(t, run(&bytes.Buffer{}, doc, predicted, "H100", 0, nil), "want 9 columns")
+	for text, want := range map[string]string{"": "want the columns device,", "one,two\n": "want the columns device,",
+		header + "one\n": "wrong number of fields"} {
+		put(t, dir, "times.csv", text)
+		require.ErrorContains(t, run(&bytes.Buffer{}, doc, predicted, "H100", 0, nil), want)
+	}
 }
 
 func TestLongest_LeavesOutCopies(t *testing.T) {
@@ -305,14 +308,19 @@ func TestLevers_NameConstants(t *testing.T) {
 	require.False(t, known)
 }
 
-// TestDocument_ListsTheLevers: docs/gpu-results.md says what each constant decides. UPDATE=1 writes the table anew.
-func TestDocument_ListsTheLevers(t *testing.T) {
-	path := filepath.Join("..", "..", "..", "docs", "gpu-results.md")
-	if os.Getenv("UPDATE") != "" {
-		require.NoError(t, replaceIn(path, leversBegin, func(string) (string, error) { return leverTable(), nil }))
-	}
-	raw, err := os.ReadFile(path)
+// TestLevers_AreListed: docs/data/gpu-decisions.csv says what each constant decides. UPDATE=1 writes it.
+func TestLevers_AreListed(t *testing.T) {
+	golden.CSV(t, filepath.Join("..", "..", "..", "docs", "data", "gpu-decisions.csv"), leverTable())
+}
+
+// TestTimes_HaveTheColumns: docs/data/gpu-times.csv can be filled in.
+func TestTimes_HaveTheColumns(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "data", "gpu-times.csv"))
 	require.NoError(t, err)
-	require.Contains(t, string(raw), leversBegin+leverTable()+tableEnd,
-		"out of date: UPDATE=1 go test ./internal/testing/gpureport -run Document")
+	path := filepath.Join(t.TempDir(), "times.csv")
+	require.NoError(t, os.WriteFile(path, raw, 0o644))
+	require.NoError(t, fillFile(path, nil))
+	have, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(raw), string(have))
 }

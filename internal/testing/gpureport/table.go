@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/csv"
 	"fmt"
 	"os"
 	"slices"
@@ -20,14 +22,14 @@ type row struct {
 }
 
 const (
-	rowHeader = "| device | model | precision | predicted warm, µs | cold | for a caller |" + measuredHeader + "\n" +
-		"|---|---|---|--:|--:|--:|--:|--:|--:|\n"
-	measuredHeader = " measured warm, µs | cold | for a caller |"
+	rowHeader = "| device | model | precision | predicted warm, µs | cold | for a caller |" +
+		" measured warm, µs | cold | for a caller |"
+	rowRule = "|---|---|---|--:|--:|--:|--:|--:|--:|"
 )
 
 func (r *row) String() string {
 	cells := slices.Concat([]string{r.device, r.model, r.precision}, r.predicted[:], r.measured[:])
-	return "| " + strings.Join(cells, " | ") + " |\n"
+	return "| " + strings.Join(cells, " | ") + " |"
 }
 
 // rowsOf are rows of predictions, with what was measured of the same programs.
@@ -81,71 +83,46 @@ func digits(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// The tables of docs/gpu-results.md.
-const (
-	rowsBegin   = "<!-- predicted and measured: make gpu-report RESULTS=DIR UPDATE=1 -->\n"
-	leversBegin = "<!-- levers: UPDATE=1 go test ./internal/testing/gpureport -run Document -->\n"
-	tableEnd    = "<!-- end -->\n"
-)
+// columns are those of docs/data/gpu-times.csv.
+var columns = []string{"device", "model", "precision",
+	"predicted warm (µs)", "predicted cold (µs)", "predicted for a caller (µs)",
+	"measured warm (µs)", "measured cold (µs)", "measured for a caller (µs)"}
 
-// fillFile puts rows into a document's table. A row replaces that of the same program on the same device, whose
+// fillFile puts rows into a CSV file. A row replaces that of the same program on the same device, whose
 // measured times stay where there are no new ones. New rows go last.
 func fillFile(path string, rows []row) error {
-	return replaceIn(path, rowsBegin, func(table string) (string, error) { return filled(table, rows) })
-}
-
-// replaceIn replaces what is between a marker and the end of its table.
-func replaceIn(path, begin string, with func(table string) (string, error)) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	before, rest, ok := strings.Cut(string(raw), begin)
-	if !ok {
-		return fmt.Errorf("%s: no line %q", path, strings.TrimSpace(begin))
+	table, err := csv.NewReader(bytes.NewReader(raw)).ReadAll()
+	if err == nil && (len(table) == 0 || !slices.Equal(table[0], columns)) {
+		err = fmt.Errorf("want the columns %s", strings.Join(columns, ","))
 	}
-	table, after, ok := strings.Cut(rest, tableEnd)
-	if !ok {
-		return fmt.Errorf("%s: no %q after %q", path, strings.TrimSpace(tableEnd), strings.TrimSpace(begin))
-	}
-	if table, err = with(table); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return atomicfile.Write(path, []byte(before+begin+table+tableEnd+after))
+	var b bytes.Buffer
+	if err := csv.NewWriter(&b).WriteAll(filled(table, rows)); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, b.Bytes())
 }
 
-func filled(table string, rows []row) (string, error) {
-	var all []row
-	for i, text := range strings.Split(strings.TrimSpace(table), "\n") {
-		if i < 2 || text == "" {
-			continue // the header
-		}
-		cells := strings.Split(strings.Trim(text, "|"), "|")
-		if len(cells) != 9 {
-			return "", fmt.Errorf("%q: want 9 columns", text)
-		}
-		for k := range cells {
-			cells[k] = strings.TrimSpace(cells[k])
-		}
-		all = append(all, row{cells[0], cells[1], cells[2], [3]string(cells[3:6]), [3]string(cells[6:9])})
-	}
+// filled returns a table with its header, and with rows in their places.
+func filled(table [][]string, rows []row) [][]string {
 	for _, r := range rows {
-		i := slices.IndexFunc(all, func(o row) bool {
-			return o.device == r.device && o.model == r.model && o.precision == r.precision
-		})
+		key := []string{r.device, r.model, r.precision}
+		cells := slices.Concat(key, r.predicted[:], r.measured[:])
+		i := slices.IndexFunc(table, func(old []string) bool { return slices.Equal(old[:3], key) })
 		if i < 0 {
-			all = append(all, r)
+			table = append(table, cells)
 			continue
 		}
 		if r.measured == [3]string{} {
-			r.measured = all[i].measured
+			copy(cells[6:], table[i][6:])
 		}
-		all[i] = r
+		table[i] = cells
 	}
-	var b strings.Builder
-	b.WriteString(rowHeader)
-	for i := range all {
-		b.WriteString(all[i].String())
-	}
-	return b.String(), nil
+	return table
 }
