@@ -70,18 +70,15 @@ func TestPages_FitTheWindow(t *testing.T) {
 // words is what all pages may have together. The aim is 30,000.
 const words = 33000
 
-// TestPages_AreShort: a page has at most 1,200 words, the map of the code 2,000, and all together have a bound.
+// TestPages_AreShort: a page has at most 1,200 words, and all together have a bound.
 func TestPages_AreShort(t *testing.T) {
 	sum := 0
 	for _, page := range append(tracked(t, "docs/*.md"), "README.md") {
 		raw, err := os.ReadFile("../" + page)
 		require.NoError(t, err)
-		n, limit := len(strings.Fields(string(raw))), 1200
-		if page == "docs/architecture.md" {
-			limit = 2000
-		}
-		if n > limit {
-			t.Errorf("%s has %d words, more than %d: shorten or split it", page, n, limit)
+		n := len(strings.Fields(string(raw)))
+		if n > 1200 {
+			t.Errorf("%s has %d words, more than 1,200: shorten or split it", page, n)
 		}
 		sum += n
 	}
