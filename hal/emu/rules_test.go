@@ -27,21 +27,21 @@ var rules = []struct {
 	What   string // what breaks it
 	Always bool   // found with checks off too
 }{
-	{OutOfBounds, "an access or prefetch outside every allocation, or outside the launch's shared memory; an asynchronous copy of more bytes than its size", true},
-	{Misaligned, "an address that is no multiple of the access size; a bulk prefetch whose address or size is no multiple of 16", true},
-	{PrefetchSize, "a bulk prefetch of 1 MiB or more: GPUs take the lowest 20 bits of its size", true},
+	{OutOfBounds, "an access or prefetch outside every allocation or the launch's shared memory; an asynchronous copy of more bytes than its size", true},
+	{Misaligned, "an address that is no multiple of the access size (bulk prefetches: address and size, of 16)", true},
+	{PrefetchSize, "a bulk prefetch of 1 MiB or more: GPUs take 20 bits of its size", true},
 	{StepLimit, "a block that runs more warp instructions than Options.StepLimit, or a loop that changes no state", true},
 	{Deadlock, "warps at different barriers; blocks that wait for a write that none of them makes", true},
 	{ScaleSelector, "a block-scaled mma whose selector names a byte or thread outside the shape", true},
 	{Undeclared, "an access that the launch does not declare; a write to constants; a prefetch of anything but declared constants", false},
-	{Uninitialized, "a read of memory before this run writes it, shared memory and outputs included", false},
-	{UndefinedRegister, "a read of a register, or a guard, that the thread has not written; selp reads only the operand it selects", false},
-	{SharedRace, "two accesses by different threads, at least one a write and not both atomic, that no barrier or wait orders", false},
-	{GlobalRace, "the same in global memory, in a block or between blocks; release and acquire, fences around relaxed atomics and barriers give order, but between the lanes of a warp only warp barriers do", false},
+	{Uninitialized, "a read before this run writes, also of shared memory and outputs", false},
+	{UndefinedRegister, "a read of a register or guard that the thread has not written; selp reads only the operand it selects", false},
+	{SharedRace, "two unordered accesses by different threads, at least one a write, not both atomic", false},
+	{GlobalRace, "the same in global memory, in a block or between blocks", false},
 	{Divergence, "a .sync or .aligned instruction that some of its lanes do not execute: barriers after threads have exited, mma, ldmatrix, shuffles, bra.uni", false},
-	{AsyncUnwaited, "an access to the destination of an asynchronous copy before the issuing thread has waited for it", false},
+	{AsyncUnwaited, "an access to its destination before the issuing thread has waited", false},
 	{DependentEarly, "in a dependent launch, an access to anything but constants before griddepcontrol.wait; a launch in which no thread waits", false},
-	{MissingEdge, "two launches or copies that access the same bytes, one of them writing, without a path of After edges", false},
+	{MissingEdge, "two launches or copies that access the same bytes, one writing, without a path of After edges", false},
 }
 
 // TestRules_AreDocumentedAndBroken: some kernel of the tests breaks each rule, and docs/checks.md lists it.
