@@ -67,8 +67,8 @@ func TestPages_FitTheWindow(t *testing.T) {
 	}
 }
 
-// words is what all pages may have together. The aim is 30,000.
-const words = 33000
+// words is what all pages may have together.
+const words = 30000
 
 // TestPages_AreShort: a page has at most 1,200 words, and all together have a bound.
 func TestPages_AreShort(t *testing.T) {
