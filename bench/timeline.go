@@ -5,14 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"html"
-	"html/template"
 	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/webpage"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -159,34 +158,55 @@ func (r *Report) WriteTrace(path string) error {
 	return atomicfile.Write(path, append(raw, '\n'))
 }
 
-// plot draws a row for each launch: light while it waits, dark while it works, and below what it is predicted to take.
-func (t *Timeline) plot() template.HTML {
-	const row, left = 14, 300.
-	end := 1.
+// span is a bar on the timeline's axis, in percent of it.
+type span struct{ From, Width float64 }
+
+// timelineRow is a launch on the page.
+type timelineRow struct {
+	Launch, Title, Took string
+	Waits, Works        span
+	Predicted           *span
+}
+
+// tick is a mark on the timeline's axis, in percent of it.
+type tick struct {
+	At    float64
+	Label string
+}
+
+// Axis are the marks of the timeline's axis, in µs.
+func (t *Timeline) Axis() (out []tick) {
+	x := t.scale()
+	ticks := x.Ticks()
+	for i, label := range x.Labels(ticks) {
+		out = append(out, tick{x.At(ticks[i]), label})
+	}
+	return out
+}
+
+// scale maps µs to percent of the axis.
+func (t *Timeline) scale() webpage.Scale {
+	ends := []float64{0, 1}
 	for _, l := range t.Launches {
-		end = max(end, float64(l.Ended)/1e3)
+		ends = append(ends, float64(l.Ended)/1e3)
 	}
-	c := &report.Canvas{Height: row*len(t.Launches) + 30}
-	x := report.NewScale([]float64{0, end}, left, report.PlotWidth-20, false)
-	for i, l := range t.Launches {
-		y := float64(i*row + 4)
-		label := fmt.Sprintf("#%d %s", l.Index, l.Kernel)
-		if r := []rune(label); len(r) > 44 {
-			label = string(r[:43]) + "…"
-		}
-		c.Text(left-6, y+9, "end", label)
-		bar := func(from, to float64, height int, y float64, colour, opacity string) {
-			fmt.Fprintf(c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s" fill-opacity="%s"><title>%s</title></rect>`, x.At(from), y, max(x.At(to)-x.At(from), .5), height, colour, opacity,
-				html.EscapeString(l.String()))
-		}
-		begun, released := float64(l.Begun)/1e3, float64(l.Released)/1e3
-		bar(begun, released, row-6, y, report.PlotColours[0], ".3")
-		bar(released, float64(l.Ended)/1e3, row-6, y, report.PlotColours[0], "1")
+	return webpage.NewScale(ends, 0, 100, false)
+}
+
+// Rows are the launches.
+func (t *Timeline) Rows() (out []timelineRow) {
+	x := t.scale()
+	bar := func(from, to float64) span { return span{x.At(from), x.At(min(to, x.High)) - x.At(from)} }
+	for i := range t.Launches {
+		l := &t.Launches[i]
+		begun, released, ended := float64(l.Begun)/1e3, float64(l.Released)/1e3, float64(l.Ended)/1e3
+		row := timelineRow{Launch: fmt.Sprintf("#%d %s", l.Index, l.Kernel), Title: l.String(), Took: fmt.Sprintf("%.2f", ended-released),
+			Waits: bar(begun, released), Works: bar(released, ended)}
 		if l.PredictedUS > 0 {
-			bar(released, min(released+l.PredictedUS, end), 2, y+row-5, report.PlotColours[1], "1")
+			predicted := bar(released, released+l.PredictedUS)
+			row.Predicted = &predicted
 		}
+		out = append(out, row)
 	}
-	c.Text(left, float64(row*len(t.Launches)+22), "start", "0")
-	c.Text(report.PlotWidth-20, float64(row*len(t.Launches)+22), "end", fmt.Sprintf("%.1f µs", end))
-	return c.SVG("timeline of a run")
+	return out
 }

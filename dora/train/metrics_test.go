@@ -3,6 +3,7 @@ package train
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -49,11 +50,11 @@ func TestUpdatesThatWereLeftOutAreGapsInTheCurves(t *testing.T) {
 	a, b := curves(records), curves(with)
 	require.Len(t, b, len(a))
 	for i := range a {
-		switch a[i].Title {
-		case "Loss", "Terms of the loss", "Norm of the gradient":
-			assert.Equal(t, a[i].Plot, b[i].Plot, a[i].Title)
+		text, gaps := string(a[i]), string(b[i])
+		if !strings.Contains(text, "Learning rate") && !strings.Contains(text, "Speed") && !strings.Contains(text, "Share of") {
+			assert.Equal(t, text, gaps)
 		}
-		assert.NotContains(t, string(b[i].Plot), "Inf", a[i].Title)
-		assert.NotContains(t, string(b[i].Plot), "NaN", a[i].Title)
+		assert.NotContains(t, gaps, "Inf")
+		assert.NotContains(t, gaps, "NaN")
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
-	"github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/webpage"
 )
 
 //go:embed report.html
 var page string
 
-var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"number": number}).Parse(page))
+var pageTemplate = webpage.New(page, template.FuncMap{"number": number})
 
 // view is what the page shows.
 type view struct {
@@ -29,7 +29,7 @@ type view struct {
 	Worse                bool   // than the base
 	Rows                 []row
 	Settings             [][2]string
-	Curves               []curve
+	Curves               []template.HTML
 	Pictures             []picture
 }
 
@@ -37,11 +37,6 @@ type view struct {
 type row struct {
 	Name       string
 	Base, Best float64
-}
-
-type curve struct {
-	Title string
-	Plot  template.HTML
 }
 
 // picture is a frame with what the models see in it.
@@ -87,13 +82,15 @@ func (r *run) report() error {
 }
 
 // curves are those of the records: the loss on both sets, its terms, the learning rate and the gradient's norm, the speed.
-func curves(records []Record) []curve {
-	loss, smooth, held := report.Series{Name: "training"}, report.Series{Name: "smoothed"}, report.Series{Name: "validation"}
-	rate, norm, speed, waited := report.Series{Name: "learning rate"}, report.Series{Name: "norm"}, report.Series{Name: "samples/s"}, report.Series{Name: "% waiting"}
-	terms := map[string]*report.Series{}
+func curves(records []Record) []template.HTML {
+	loss, smooth, held := webpage.Series{Name: "training"}, webpage.Series{Name: "smoothed"}, webpage.Series{Name: "validation"}
+	rate, norm, speed, waited := webpage.Series{Name: "learning rate"}, webpage.Series{Name: "norm"}, webpage.Series{Name: "samples/s"}, webpage.Series{Name: "% waiting"}
+	terms := map[string]*webpage.Series{}
 	var w watch
 	positive := true
-	add := func(s *report.Series, r Record, y float64) { s.X, s.Y = append(s.X, float64(r.Update)), append(s.Y, y) }
+	add := func(s *webpage.Series, r Record, y float64) {
+		s.X, s.Y = append(s.X, float64(r.Update)), append(s.Y, y)
+	}
 	for _, r := range records {
 		if r.Validation != nil {
 			add(&held, r, r.Validation.Loss)
@@ -114,23 +111,24 @@ func curves(records []Record) []curve {
 		add(&waited, r, 100*r.Waited)
 		for name, x := range r.Terms {
 			if terms[name] == nil {
-				terms[name] = &report.Series{Name: name}
+				terms[name] = &webpage.Series{Name: name}
 			}
 			add(terms[name], r, x)
 		}
 	}
-	out := []curve{{"Loss", report.Curves("loss", "update", "loss", []report.Series{loss, smooth, held}, positive, number)}}
+	plot := webpage.Curves
+	out := []template.HTML{plot("Loss", "update", "loss", []webpage.Series{loss, smooth, held}, positive)}
 	if len(terms) > 1 {
-		var list []report.Series
+		var list []webpage.Series
 		all := true
 		for _, name := range slices.Sorted(maps.Keys(terms)) {
 			list = append(list, *terms[name])
 			all = all && slices.Min(terms[name].Y) > 0
 		}
-		out = append(out, curve{"Terms of the loss", report.Curves("terms", "update", "term", list, all, number)})
+		out = append(out, plot("Terms of the loss", "update", "term", list, all))
 	}
-	return append(out, curve{"Learning rate", report.Curves("learning rate", "update", "rate", []report.Series{rate}, false, number)},
-		curve{"Norm of the gradient", report.Curves("norm", "update", "norm", []report.Series{norm}, true, number)},
-		curve{"Speed", report.Curves("speed", "update", "samples/s", []report.Series{speed}, false, number)},
-		curve{"Share of the time without data", report.Curves("waiting", "update", "%", []report.Series{waited}, false, number)})
+	return append(out, plot("Learning rate", "update", "rate", []webpage.Series{rate}, false),
+		plot("Norm of the gradient", "update", "norm", []webpage.Series{norm}, true),
+		plot("Speed", "update", "samples/s", []webpage.Series{speed}, false),
+		plot("Share of the time without data", "update", "%", []webpage.Series{waited}, false))
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/browser"
 	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -175,6 +178,11 @@ func TestProfile_CountsWhatLaunchesDeclare(t *testing.T) {
 				require.Contains(t, page.String(), k.Kernel)
 			}
 			require.Equal(t, 1, strings.Count(page.String(), "</html>"))
+			if fulltest.Runs(t.Name()) {
+				path := filepath.Join(t.TempDir(), "p.html")
+				require.NoError(t, os.WriteFile(path, page.Bytes(), 0o644))
+				browser.Check(t, "profile-"+name, "file://"+path)
+			}
 			t.Log("\n" + table.String())
 		})
 	}

@@ -169,8 +169,8 @@ type line struct {
 	share              float64
 }
 
-// Width is the bar's in HTML, in pixels.
-func (l line) Width() int { return int(300 * l.share) }
+// Percent is how much of its column the bar spans in HTML.
+func (l line) Percent() float64 { return 100 * l.share }
 
 // bounds is what bounds the time, most first.
 func (p *Profile) bounds() (out []line) {

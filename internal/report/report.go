@@ -1,5 +1,4 @@
-// Package report defines the JSON that spark-compile --report and spark-run --json write, one schema for both, and draws the plots of HTML
-// reports as inline SVG.
+// Package report defines the JSON that spark-compile --report and spark-run --json write, one schema for both.
 package report
 
 import (

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spark-compile/spark-compile/internal/webpage"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -85,6 +86,9 @@ func (v *Viewer) routes() http.Handler {
 		w.Header().Set("Cache-Control", "no-cache")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'")
 		static.ServeHTTP(w, r)
+	})
+	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "style.css", time.Time{}, strings.NewReader(webpage.Style))
 	})
 	mux.HandleFunc("GET /events", v.events)
 	mux.HandleFunc("GET /picture/{sequence}/{camera}", v.picture)

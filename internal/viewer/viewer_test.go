@@ -355,7 +355,7 @@ func TestThePageIsForThisMachine(t *testing.T) {
 	require.Contains(t, body, "view.js")
 	require.NotContains(t, body, "://", "nothing is fetched from elsewhere")
 	require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'")
-	for _, file := range []string{"view.js", "view.css"} {
+	for _, file := range []string{"view.js", "view.css", "style.css"} {
 		status, body, _ := get(t, url+file)
 		require.Equal(t, 200, status)
 		require.False(t, strings.Contains(body, "://"), file)

@@ -9,12 +9,10 @@ import (
 	"io"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -23,6 +21,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/browser"
 	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -65,17 +64,6 @@ func written(t *testing.T, p *runtime.Program, name string) string {
 		require.NoError(t, os.WriteFile(path, data, 0o644))
 	}
 	return dir
-}
-
-// chromium is a Chromium or Chrome of this machine; without one the test is skipped.
-func chromium(t *testing.T) string {
-	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "headless-shell"} {
-		if path, err := exec.LookPath(name); name != "" && err == nil {
-			return path
-		}
-	}
-	t.Skip("no Chromium on this machine: what the page draws is not tested (Debian has it in chromium; CHROMIUM names another)")
-	return ""
 }
 
 // drove are the outputs of a package's last frame, by a loop of the test's own.
@@ -122,65 +110,22 @@ func started(t *testing.T, f flags) (url string, end func() string) {
 	}
 }
 
-// browser is a page in Chromium.
-type browser struct {
-	t   *testing.T
-	ctx context.Context
-}
-
-func openPage(t *testing.T, path, url string) browser {
-	t.Helper()
-	opt := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 776))
-	all, stop := chromedp.NewExecAllocator(t.Context(), opt...)
-	t.Cleanup(stop)
-	ctx, cancel := chromedp.NewContext(all)
-	t.Cleanup(cancel)
-	b := browser{t, ctx}
-	_, err := chromedp.Run(ctx, chromedp.EmulateViewport(1440, 776)) // starts it
-	require.NoError(t, err)
-	run(b, chromedp.Navigate(url))
-	return b
-}
-
-func run[T any](b browser, action chromedp.Action[T]) T {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
-	defer cancel()
-	v, err := chromedp.Run(ctx, action)
-	require.NoError(b.t, err)
-	return v
-}
-
-// until waits until an expression is true.
-func (b browser) until(expression string) {
-	b.t.Helper()
-	for end := time.Now().Add(time.Minute); !value[bool](b, "!!("+expression+")"); time.Sleep(20 * time.Millisecond) {
-		require.True(b.t, time.Now().Before(end), "this did not come true: %s", expression)
-	}
-}
-
-// value is an expression's, as JSON.
-func value[T any](b browser, expression string) T {
-	b.t.Helper()
-	return run(b, chromedp.Evaluate[T](expression))
-}
+// shown is the page of --view in a browser.
+type shown struct{ browser.Page }
 
 // pixel is a canvas's colour at a place in the page's pixels from its corner, and its size in them.
-func (b browser) pixel(canvas string, x, y float64) [3]int {
-	b.t.Helper()
-	return value[[3]int](b, fmt.Sprintf(`(() => { const c = document.querySelector(%q), k = c.width / c.clientWidth;
+func (b shown) pixel(canvas string, x, y float64) [3]int {
+	return browser.Value[[3]int](b.Page, fmt.Sprintf(`(() => { const c = document.querySelector(%q), k = c.width / c.clientWidth;
 		return [...c.getContext("2d").getImageData(Math.floor(%g * k), Math.floor(%g * k), 1, 1).data].slice(0, 3); })()`, canvas, x, y))
 }
 
-func (b browser) size(canvas string) (w, h float64) {
-	b.t.Helper()
-	s := value[[2]float64](b, fmt.Sprintf(`(() => { const c = document.querySelector(%q); return [c.clientWidth, c.clientHeight]; })()`, canvas))
+func (b shown) size(canvas string) (w, h float64) {
+	s := browser.Value[[2]float64](b.Page, fmt.Sprintf(`(() => { const c = document.querySelector(%q); return [c.clientWidth, c.clientHeight]; })()`, canvas))
 	return s[0], s[1]
 }
 
-func (b browser) text(selector string) string {
-	b.t.Helper()
-	return value[string](b, fmt.Sprintf(`document.querySelector(%q).textContent`, selector))
+func (b shown) text(selector string) string {
+	return browser.Value[string](b.Page, fmt.Sprintf(`document.querySelector(%q).textContent`, selector))
 }
 
 var pathColours = [][3]int{{0x4c, 0xc9, 0xf0}, {0xff, 0xb7, 0x03}}
@@ -196,7 +141,6 @@ func difference(a, b [3]int) (most int) {
 // test's own.
 func TestThePageDrawsWhatTheModelsSay(t *testing.T) {
 	fulltest.Long(t)
-	path := chromium(t)
 	precisions, length := []string{"fp32", "fp16"}, 12
 	if *update {
 		precisions, length = []string{"fp16", "nvfp4"}, 30
@@ -219,9 +163,9 @@ func TestThePageDrawsWhatTheModelsSay(t *testing.T) {
 	require.NotEqual(t, want[0].Plan.Position, want[1].Plan.Position)
 
 	url, end := started(t, f)
-	b := openPage(t, path, url)
-	b.until(fmt.Sprintf("window.shown && window.shown.index == %d", length-1))
-	b.until(`document.getElementById("notice").textContent == "end of the recording"`)
+	b := shown{browser.Open(t, url, 1440, 776)}
+	b.Until(fmt.Sprintf("window.shown && window.shown.index == %d", length-1))
+	b.Until(`document.getElementById("notice").textContent == "end of the recording"`)
 
 	numbersOfThePage(t, b, want)
 	for i, out := range want {
@@ -232,29 +176,30 @@ func TestThePageDrawsWhatTheModelsSay(t *testing.T) {
 	// The other camera's picture lies under what is drawn: its sky, where the road camera sees the road.
 	w, h := b.size("#package0 canvas")
 	before := b.pixel("#package0 canvas", .97*w, .6*h)
-	run(b, chromedp.Click(`[data-camera=wide]`))
-	b.until(fmt.Sprintf(`(() => { const c = document.querySelector("#package0 canvas"), d = c.getContext("2d").getImageData(Math.floor(.97 * c.width), Math.floor(.6 * c.height), 1, 1).data;
+	browser.Run(b.Page, chromedp.Click(`[data-camera=wide]`))
+	b.Until(fmt.Sprintf(`(() => { const c = document.querySelector("#package0 canvas"), d = c.getContext("2d").getImageData(Math.floor(.97 * c.width), Math.floor(.6 * c.height), 1, 1).data;
 		return Math.abs(d[0] - %d) + Math.abs(d[1] - %d) + Math.abs(d[2] - %d) > 30; })()`, before[0], before[1], before[2]))
 	require.Less(t, difference(rgb(last.Wide, .97, .6), b.pixel("#package0 canvas", .97*w, .6*h)), 12)
 
 	// From the start: the drive runs once more, and ends alike.
-	run(b, chromedp.Click(`[data-camera=road]`))
-	run(b, chromedp.Click("#again"))
-	b.until(fmt.Sprintf("window.shown.sequence == %d", 2*length-1))
+	browser.Run(b.Page, chromedp.Click(`[data-camera=road]`))
+	browser.Run(b.Page, chromedp.Click("#again"))
+	b.Until(fmt.Sprintf("window.shown.sequence == %d", 2*length-1))
 	numbersOfThePage(t, b, want)
+	b.Check("spark-run-view")
 	if *update {
-		require.NoError(t, os.WriteFile(picture, run(b, chromedp.CaptureScreenshot()), 0o644))
+		b.Picture(picture, 1280, 900)
 	}
 
 	text := end()
 	for i, p := range precisions {
 		require.Regexp(t, fmt.Sprintf(`(?m)^driving_%s, driving_vision.onnx \+ driving_policy.onnx %s on cpu \(emu\): %d steps of .+, 0 missed$`, p, p, 2*length), text, i)
 	}
-	b.until(`document.getElementById("notice").textContent.startsWith("no connection")`)
+	b.Until(`document.getElementById("notice").textContent.startsWith("no connection")`)
 }
 
 // numbersOfThePage holds what the page was sent, and its words, against outputs.
-func numbersOfThePage(t *testing.T, b browser, want []*modeld.Outputs) {
+func numbersOfThePage(t *testing.T, b shown, want []*modeld.Outputs) {
 	t.Helper()
 	var shown struct {
 		Packages []struct {
@@ -268,7 +213,7 @@ func numbersOfThePage(t *testing.T, b browser, want []*modeld.Outputs) {
 		}
 		Difference struct{ Path, Curvature float64 }
 	}
-	require.NoError(t, json.Unmarshal([]byte(value[string](b, "JSON.stringify(window.shown)")), &shown))
+	require.NoError(t, json.Unmarshal([]byte(browser.Value[string](b.Page, "JSON.stringify(window.shown)")), &shown))
 	require.Len(t, shown.Packages, len(want))
 	for i, out := range want {
 		got := shown.Packages[i]
@@ -314,7 +259,7 @@ func numbersOfThePage(t *testing.T, b browser, want []*modeld.Outputs) {
 
 // pixelsOfACamera holds what is drawn over the road camera's picture against outputs: path and lane lines lie where the camera sees them, and the
 // picture is under them.
-func pixelsOfACamera(t *testing.T, b browser, i int, out *modeld.Outputs, c *modeld.Calibration, frame modeld.Frame) {
+func pixelsOfACamera(t *testing.T, b shown, i int, out *modeld.Outputs, c *modeld.Calibration, frame modeld.Frame) {
 	t.Helper()
 	canvas := fmt.Sprintf("#package%d canvas", i)
 	w, h := b.size(canvas)
@@ -381,7 +326,7 @@ func rgb(p modeld.Picture, x, y float64) [3]int {
 }
 
 // pixelsFromAbove compares the plan of the road with outputs: 100 m forward, 12 m to either side.
-func pixelsFromAbove(t *testing.T, b browser, want []*modeld.Outputs) {
+func pixelsFromAbove(t *testing.T, b shown, want []*modeld.Outputs) {
 	t.Helper()
 	w, h := b.size("#birdseye")
 	bottom := h - 22

@@ -19,14 +19,15 @@ import (
 	"github.com/spark-compile/spark-compile/internal/atomicfile"
 	"github.com/spark-compile/spark-compile/internal/console"
 	samples "github.com/spark-compile/spark-compile/internal/report"
+	"github.com/spark-compile/spark-compile/internal/webpage"
 )
 
 //go:embed page.html
 var pageText string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+var pageTemplate = webpage.New(pageText, template.FuncMap{
 	"number": short, "apart": func(a, b float64) [2]string { return stats.Distinct(a, b, 3) },
-}).Parse(pageText))
+})
 
 // mostCases is how many loops a page shows.
 const mostCases = 6
@@ -283,8 +284,8 @@ func (p *page) record(ctx context.Context, device string, worst []int, notes map
 // view draws the road from above, straightened, around the own car of each side: when it is farthest from the centre of
 // the lane and still on the picture, or at the end if it never is far.
 func view(names []string, traces []scenario.Trace) (template.HTML, []pageSide) {
-	const scale, own, strip = 5.0, 180.0, 90.0 // pixels a metre, pixel of the own car, height
-	const every = 2                            // steps of a row
+	const scale, own, strip, row = 4.0, 120.0, 72.0, 92.0 // pixels a metre, pixel of the own car, heights
+	const every = 2                                       // steps of a row
 	s := traces[0].Scenario
 	length, width, lane := s.Get("length"), s.Get("width"), s.Get("lane_width")
 	columnOf := traces[0].Column
@@ -304,11 +305,11 @@ func view(names []string, traces []scenario.Trace) (template.HTML, []pageSide) {
 			cars = append(cars, car)
 		}
 	}
-	c := samples.Canvas{Height: int(strip+20) * len(traces)}
+	c := webpage.Plot{Height: row * len(traces)}
 	var out []pageSide
 	for i, trace := range traces {
-		side := pageSide{Name: names[i], Step: every * scenario.Step, At: at, X: own,
-			Y: float64(i)*(strip+20) + 20 + strip/2, Scale: scale, Length: length}
+		side := pageSide{Name: webpage.Shorten(names[i], 28), Step: every * scenario.Step, At: at, X: own,
+			Y: float64(i)*row + row - strip/2, Scale: scale, Length: length}
 		columns := []int{columnOf("time"), offset, columnOf("heading"), columnOf("speed"), columnOf("station")}
 		for _, car := range cars {
 			columns = append(columns, columnOf(fmt.Sprintf("gap%d", car)), columnOf(fmt.Sprintf("lateral%d", car)))
@@ -324,7 +325,7 @@ func view(names []string, traces []scenario.Trace) (template.HTML, []pageSide) {
 			}
 			side.Rows = append(side.Rows, row)
 		}
-		row := side.Rows[min(at, len(side.Rows)-1)]
+		now := side.Rows[min(at, len(side.Rows)-1)]
 		place := func(x, y float64) string {
 			return fmt.Sprintf("translate(%.1f %.1f)", own+float64(scale*x), side.Y-float64(scale*y))
 		}
@@ -333,21 +334,21 @@ func view(names []string, traces []scenario.Trace) (template.HTML, []pageSide) {
 				class, -scale*length/2, -scale*width/2, scale*length, scale*width)
 		}
 		clip := fmt.Sprintf(`<svg x="0" y="%.0f" width="%d" height="%.0f" viewBox="0 %.0f %d %.0f">`, side.Y-strip/2,
-			samples.PlotWidth, strip, side.Y-strip/2, samples.PlotWidth, strip)
+			webpage.Width, strip, side.Y-strip/2, webpage.Width, strip)
 		fmt.Fprintf(&c, `<g data-side="%d">%s<rect class="road" x="0" y="%.0f" width="%d" height="%.0f"/>`, i, clip,
-			side.Y-strip/2, samples.PlotWidth, strip)
+			side.Y-strip/2, webpage.Width, strip)
 		for _, y := range []float64{-1.5, -0.5, 0.5, 1.5} {
 			fmt.Fprintf(&c, `<line class="edge" x1="0" x2="%d" y1="%.1f" y2="%.1f" stroke-dashoffset="%.0f"/>`,
-				samples.PlotWidth, side.Y-scale*lane*y, side.Y-scale*lane*y, scale*row[4])
+				webpage.Width, side.Y-scale*lane*y, side.Y-scale*lane*y, scale*now[4])
 		}
 		for k := range cars {
-			box(`data-car=""`, "other", place(row[5+2*k]+length, row[6+2*k]))
+			box(`data-car=""`, "other", place(now[5+2*k]+length, now[6+2*k]))
 		}
-		box(`data-own=""`, string("ab"[i]), place(0, row[1])+fmt.Sprintf(" rotate(%.1f)", -row[2]*180/math.Pi))
+		box(`data-own=""`, webpage.Class(i), place(0, now[1])+fmt.Sprintf(" rotate(%.1f)", -now[2]*180/math.Pi))
 		c.WriteString(`</svg>`)
 		fmt.Fprintf(&c, `<text data-text="" x="0" y="%.0f">%s</text></g>`, side.Y-strip/2-5,
-			template.HTMLEscapeString(fmt.Sprintf("%s at %.1f s: %.1f m/s, %.2f m beside the centre", names[i],
-				row[0], row[3], row[1])))
+			template.HTMLEscapeString(fmt.Sprintf("%s at %.1f s: %.1f m/s, %.2f m off centre", side.Name,
+				now[0], now[3], now[1])))
 		out = append(out, side)
 	}
 	return c.SVG("the road from above"), out
@@ -369,25 +370,28 @@ func curves(names []string, traces []scenario.Trace) (out []template.HTML) {
 	}
 	for _, name := range list {
 		column := traces[0].Column(name)
-		var series []samples.Series
+		var series []webpage.Series
 		for i, trace := range traces {
-			s := samples.Series{Name: names[i]}
+			s := webpage.Series{Name: names[i]}
 			for _, row := range trace.Rows {
 				s.X, s.Y = append(s.X, row[0]), append(s.Y, row[column])
 			}
 			series = append(series, s)
 		}
-		out = append(out, samples.Curves(name+" over time", "time, s", name+", "+traces[0].Columns[column].Unit, series,
-			false, short))
+		out = append(out, webpage.Curves(name+" over time", "time, s", traces[0].Columns[column].Unit, series, false))
 	}
 	return out
 }
 
 // distribution draws a metric: a row for each scenario and side.
 func distribution(m scenario.Metric, k int, names []string, sides []*report) template.HTML {
-	const left, row = 170, 14
+	const row, top, mostLabel = 14, 4, 26
 	var rows [][]float64 // sorted
+	left := 0.
+	var labels []string
 	for s := range sides[0].Scenarios {
+		labels = append(labels, webpage.Shorten(sides[0].Scenarios[s].Name, mostLabel))
+		left = max(left, webpage.TextWidth(labels[s])+8)
 		for _, side := range sides {
 			var values []float64
 			for i := s * side.N; i < min((s+1)*side.N, len(side.Metrics)); i++ {
@@ -397,44 +401,40 @@ func distribution(m scenario.Metric, k int, names []string, sides []*report) tem
 			rows = append(rows, values)
 		}
 	}
-	top := samples.MarginTop + 10
-	c := samples.Canvas{Height: top + len(rows)*row + len(sides[0].Scenarios)*6 + 24}
-	x := samples.NewScale(slices.Concat(rows...), left, samples.PlotWidth-12, false)
-	title := m.Name
-	if m.Unit != "" {
-		title += ", " + m.Unit
-	}
-	c.Text(0, 12, "start", title)
-	for i, name := range names {
-		fmt.Fprintf(&c, `<rect class="%c" x="%d" y="4" width="10" height="10"/>`, "ab"[i], left+180*i)
-		c.Text(float64(left+180*i+14), 13, "start", name)
-	}
+	bottom := float64(top + len(rows)*row + len(sides[0].Scenarios)*6)
+	p := webpage.Plot{Height: int(bottom) + 18, X: webpage.NewScale(slices.Concat(rows...), left, webpage.Width-14, false)}
+	p.XTicks(top, bottom, "grid")
 	y := float64(top)
-	for _, share := range []float64{0, 0.25, 0.5, 0.75, 1} {
-		v := x.Value(share)
-		c.Line(x.At(v), y, x.At(v), float64(c.Height-22), "grid")
-		c.Text(x.At(v), float64(c.Height-8), "middle", short(v))
-	}
 	for i, values := range rows {
 		if i%len(sides) == 0 {
-			c.Text(left-8, y+float64(row*len(sides))/2+4, "end", sides[0].Scenarios[i/len(sides)].Name)
+			p.Text(left-8, y+float64(row*len(sides))/2+4, "end", labels[i/len(sides)])
 		}
 		if len(values) > 0 {
-			q := func(share float64) float64 { return x.At(samples.Quantile(values, share)) }
-			class := "ab"[i%len(sides)]
-			middle := y + row/2
-			fmt.Fprintf(&c, `<g class="%c"><rect x="%.1f" y="%.1f" width="%.1f" height="1"/>`, class, q(0.05),
-				middle-0.5, max(q(0.95)-q(0.05), 1))
-			fmt.Fprintf(&c, `<rect x="%.1f" y="%.1f" width="%.1f" height="%d"/>`, q(0.25), y+2,
-				max(q(0.75)-q(0.25), 2), row-4)
-			fmt.Fprintf(&c, `<circle cx="%.1f" cy="%.1f" r="1.6"/><circle cx="%.1f" cy="%.1f" r="1.6"/></g>`, q(0),
-				middle, q(1), middle)
-			fmt.Fprintf(&c, `<rect x="%.1f" y="%.1f" width="1.5" height="%d" fill="#fff"/>`, q(0.5)-0.75, y+2, row-4)
+			box(&p, values, webpage.Class(i%len(sides)), y, row)
 		}
 		y += row
 		if i%len(sides) == len(sides)-1 {
 			y += 6
 		}
 	}
-	return c.SVG(title + " by scenario")
+	title := m.Name
+	if m.Unit != "" {
+		title += ", " + m.Unit
+	}
+	return p.Figure(title, names)
+}
+
+// box draws how sorted values are distributed.
+func box(p *webpage.Plot, values []float64, class string, y, row float64) {
+	q := func(share float64) float64 { return p.X.At(samples.Quantile(values, share)) }
+	middle := y + row/2
+	fmt.Fprintf(p, `<g class="%s" fill="currentColor"><rect x="%.1f" y="%.1f" width="%.1f" height="1"/>`, class, q(0.05),
+		middle-0.5, max(q(0.95)-q(0.05), 1))
+	width := q(0.75) - q(0.25)
+	fmt.Fprintf(p, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f"/>`, q(0.25), y+2, max(width, 2), row-4)
+	fmt.Fprintf(p, `<circle cx="%.1f" cy="%.1f" r="1.6"/><circle cx="%.1f" cy="%.1f" r="1.6"/></g>`, q(0), middle, q(1), middle)
+	if width < 4 {
+		return
+	}
+	fmt.Fprintf(p, `<rect class="median" x="%.1f" y="%.1f" width="1.5" height="%.0f"/>`, q(0.5)-0.75, y+2, row-4)
 }
