@@ -76,6 +76,18 @@ demo-sim: build
 		--metrics collision,out_of_lane,disengaged,offset_mean,offset_max --html compare.html --quiet
 	@echo "the page: $(DRIVEN)/compare.html"
 
+# Pictures of the documents: the demos' pages, one of spark-bench, and that of spark-run --view, in headless Chromium.
+PICTURED := out/pictures
+.PHONY: pictures
+pictures: demo-train demo-sim
+	@rm -rf $(PICTURED) && mkdir -p $(PICTURED)
+	$(GO) run ./testdata/gen -o $(PICTURED) -model policy -size small -inputs 1
+	bin/spark-bench $(PICTURED)/policy.onnx --device emu --runs 200 --precision fp32,fp16 --no-peer --html $(PICTURED)/bench.html
+	cp $(TRAINED)/samples.png docs/spark-dora-data.png
+	$(GO) test ./internal/testing/browser -count=1 -run TestPictures -args "$(CURDIR)/$(PICTURED)/bench.html=$(CURDIR)/docs/spark-bench.png" \
+		"$(CURDIR)/$(TRAINED)/checkpoints/report.html=$(CURDIR)/docs/spark-dora-train.png" "$(CURDIR)/$(DRIVEN)/compare.html=$(CURDIR)/docs/spark-sim-compare.png"
+	SPARK_FULL=1 $(GO) test ./cmd/internal/run -count=1 -run TestThePageDraws -update
+
 # What the tests hold us against; without Python 3.11 those tests are skipped by name.
 tools: $(VENV)/.done
 $(VENV)/.done: testdata/requirements.txt
