@@ -137,8 +137,8 @@ func (p Page) Picture(path string, width, height int64) {
 	require.NoError(p.t, os.WriteFile(path, out.Bytes(), 0o644))
 }
 
-// apart is how much the colours of a palette differ at least, in one of red, green and blue.
-const apart = 4
+// distance is how much the colours of a palette differ at least, in one of red, green and blue.
+const distance = 4
 
 // paletted is a picture in the most frequent of its colours that differ.
 func paletted(img image.Image) *image.Paletted {
@@ -174,6 +174,6 @@ func paletted(img image.Image) *image.Paletted {
 }
 
 func near(a, b color.RGBA) bool {
-	alike := func(x, y uint8) bool { return max(x, y)-min(x, y) < apart }
+	alike := func(x, y uint8) bool { return max(x, y)-min(x, y) < distance }
 	return alike(a.R, b.R) && alike(a.G, b.G) && alike(a.B, b.B)
 }
