@@ -53,7 +53,7 @@ func (r *Row) short() string {
 func (r *Row) verdict() string {
 	text := fmt.Sprint(r.Outside)
 	if r.Unbounded != "" {
-		text = fmt.Sprintf("apart %.1g", r.RelL2)
+		text = fmt.Sprintf("apart %.1g", r.RoundedRelL2)
 	}
 	if r.Bad {
 		text += " BAD"
@@ -67,7 +67,7 @@ func (r *Row) why() string {
 	case r.Changed != "":
 		return r.Changed
 	case r.Unbounded != "":
-		return fmt.Sprintf("relative L2 %.3g from the evaluator on the same inputs, more than %.1g (%s)", r.RelL2, r.Limit, r.Unbounded)
+		return fmt.Sprintf("relative L2 %.3g from the evaluator on the same inputs, more than %.1g (%s)", r.RoundedRelL2, r.Limit, r.Unbounded)
 	}
 	elements := 1
 	for _, d := range r.Shape {

@@ -50,15 +50,15 @@ type Row struct {
 	Metrics
 	Own float64 `json:"own_rel_l2"` // what the region adds itself, relative to the file's value
 	// Outside is the number of elements that rounding cannot produce from the inputs, and Beyond the worst one's
-	// distance to what it can produce. For an operator without a bound, Unbounded names it, RelL2 is the relative
+	// distance to what it can produce. For an operator without a bound, Unbounded names it, RoundedRelL2 is the relative
 	// L2 from the evaluator that rounds where the region does, on the same inputs, and Limit what is allowed.
-	Outside   int     `json:"outside"`
-	Beyond    float64 `json:"beyond,omitempty"`
-	Unbounded string  `json:"unbounded,omitempty"`
-	RelL2     float64 `json:"apart_rel_l2,omitempty"`
-	Limit     float64 `json:"apart_limit,omitempty"`
-	Changed   string  `json:"changed,omitempty"` // an input that is not what its region had computed
-	Bad       bool    `json:"bad"`
+	Outside      int     `json:"outside"`
+	Beyond       float64 `json:"beyond,omitempty"`
+	Unbounded    string  `json:"unbounded,omitempty"`
+	RoundedRelL2 float64 `json:"apart_rel_l2,omitempty"`
+	Limit        float64 `json:"apart_limit,omitempty"`
+	Changed      string  `json:"changed,omitempty"` // an input that is not what its region had computed
+	Bad          bool    `json:"bad"`
 }
 
 // Metrics are those of a comparison, and where the worst element is.
@@ -378,8 +378,8 @@ func (c *comparison) judge(n *ir.Node, had, got map[*ir.Value]*ir.Array) ([]Row,
 			return nil, err
 		}
 		r := &rows[i]
-		r.Unbounded, r.RelL2, r.Limit = unbounded.Error(), m.RelL2, limit(v.Type.DType)
-		r.Bad = !(r.RelL2 <= r.Limit)
+		r.Unbounded, r.RoundedRelL2, r.Limit = unbounded.Error(), m.RelL2, limit(v.Type.DType)
+		r.Bad = !(r.RoundedRelL2 <= r.Limit)
 	}
 	return rows, nil
 }

@@ -355,7 +355,7 @@ func TestTrace_ComparesUnboundedWithEvaluator(t *testing.T) {
 		p.Weights[3] ^= 0x80
 		found, _, _ = traced(t, &p, r, false)
 		require.NotNil(t, found.FirstBad, precision)
-		require.Greater(t, found.Rows[0].RelL2, found.Rows[0].Limit)
+		require.Greater(t, found.Rows[0].RoundedRelL2, found.Rows[0].Limit)
 	}
 }
 
