@@ -2,11 +2,15 @@ module github.com/spark-compile/spark-compile
 
 go 1.26.0
 
+// Packages that the demos make are no packages of ours.
+ignore ./out
+
 require (
 	capnproto.org/go/capnp/v3 v3.1.0-alpha.2
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/NVIDIA/go-nvml v0.13.3-0
 	github.com/alecthomas/kong v1.17.0
+	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/dave/jennifer v1.7.1
 	github.com/ebitengine/purego v0.11.3
@@ -29,7 +33,6 @@ require (
 require (
 	github.com/chewxy/hm v1.0.0 // indirect
 	github.com/chewxy/math32 v1.0.4 // indirect
-	github.com/chromedp/cdproto v0.159.0 // indirect
 	github.com/colega/zeropool v0.0.0-20230505084239-6fb4a4f75381 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/gogo/protobuf v1.3.0 // indirect
