@@ -41,8 +41,8 @@ func (p Picture) check(name string) error {
 			name, uv, stride*p.Height)
 	}
 	if rows := stride*(p.Height/2-1) + p.Width; uv > len(p.Data)-rows {
-		return fmt.Errorf("%s: %d bytes of data, but %d rows of chroma %d bytes apart from byte %d on end %d bytes after it: the whole buffer must be given",
-			name, len(p.Data), p.Height/2, stride, uv, rows)
+		return fmt.Errorf("%s: frame too short: %d bytes, need %d (%d luma rows of %d bytes, then chroma from byte %d): pass the whole buffer",
+			name, len(p.Data), uint64(uv)+uint64(rows), p.Height, stride, uv)
 	}
 	return nil
 }

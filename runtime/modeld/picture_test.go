@@ -37,13 +37,13 @@ func TestPicturesThatDoNotFitAreNamed(t *testing.T) {
 		"Road: chroma rows at byte 31 lie in the luma rows, which end at 32: UV is the offset of the chroma rows, or 0 if they follow at once": {
 			Data: data, Width: 8, Height: 4, UV: 31,
 		},
-		"Road: 48 bytes of data, but 2 rows of chroma 8 bytes apart from byte 33 on end 16 bytes after it: the whole buffer must be given": {
+		"Road: frame too short: 48 bytes, need 49 (4 luma rows of 8 bytes, then chroma from byte 33): pass the whole buffer": {
 			Data: data, Width: 8, Height: 4, UV: 33,
 		},
-		"Road: 47 bytes of data, but 2 rows of chroma 8 bytes apart from byte 32 on end 16 bytes after it: the whole buffer must be given": {
+		"Road: frame too short: 47 bytes, need 48 (4 luma rows of 8 bytes, then chroma from byte 32): pass the whole buffer": {
 			Data: data[:47], Width: 8, Height: 4,
 		},
-		"Road: 48 bytes of data, but 2 rows of chroma 8 bytes apart from byte 9223372036854775807 on end 16 bytes after it: the whole buffer must be given": {
+		"Road: frame too short: 48 bytes, need 9223372036854775823 (4 luma rows of 8 bytes, then chroma from byte 9223372036854775807): pass the whole buffer": {
 			Data: data, Width: 8, Height: 4, UV: math.MaxInt,
 		},
 	} {
