@@ -126,7 +126,7 @@ func (c *Counts) memory() []string {
 func (p *Profile) WriteTable(w io.Writer) error {
 	t := &p.Total
 	fmt.Fprintf(w, "%s %s for %s, counted on the CPU device, predicted for %s\n\n", p.Model, p.Precision, p.Target, p.Device)
-	fmt.Fprintf(w, "  %s µs, %s to %s by what is known of the device (%s with cold weights, %s to %s; %s one launch at a time) in %s of %s; executed: %sMACs on tensor cores, %s by fma\n",
+	fmt.Fprintf(w, "  %s µs, range %s to %s: device uncertainty (%s with cold weights, %s to %s; %s one launch at a time) in %s of %s; executed: %sMACs on tensor cores, %s by fma\n",
 		trim(t.US), trim(p.Range.Low), trim(p.Range.High), trim(t.ColdUS), trim(p.ColdRange.Low), trim(p.ColdRange.High), trim(p.AloneUS), console.Count(t.Launches, "launch"), console.Count(len(p.Kernels), "kernel"), si(float64(t.MACs), ""), si(float64(t.FMAs), ""))
 	fmt.Fprintf(w, "  global memory: %s read (%s of it constants), %s written, %s asked for, %s of that used; %s read from L2, %s written to it\n", si(float64(t.UniqueRead), "B"),
 		si(float64(t.Constants), "B"), si(float64(t.UniqueWrite), "B"), si(float64(32*t.Sectors), "B"), percent(t.Coalescing, 1), si(float64(32*t.L2Read), "B"), si(float64(32*t.L2Written), "B"))

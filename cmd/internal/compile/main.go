@@ -52,7 +52,7 @@ type flags struct {
 	Input      cli.Values `help:"Fix an input to a value: a number, several with commas between, or an .npy file. It is no input of the package then." placeholder:"NAME=VALUE" mapsep:"none"`
 	IO         string     `name:"io" help:"Element types of inputs and outputs: the file's, or f32 where it has f16 or bf16." enum:"file,f32" default:"file" placeholder:"file|f32"`
 	Batch      int        `help:"Set the leading dimension of every input." placeholder:"N"`
-	Modeld     bool       `help:"Make the whole step of openpilot's modeld of a driving or driver-monitoring model: camera frames in, histories kept on the device. Two models are that in any case."`
+	Modeld     bool       `help:"Make the whole step of openpilot's modeld of a driving or driver-monitoring model: camera frames in, histories kept on the device. Implied with two models."`
 	Camera     string     `help:"Largest camera picture that --modeld takes; 1928x1208 by default." placeholder:"WxH"`
 	Sampling   string     `help:"How --modeld samples camera pictures; by default as openpilot does for the model." enum:"nearest,linear," default:"" placeholder:"nearest|linear"`
 	MaxOutput  cli.Bounds `help:"Pad the outputs of a node whose number of outputs depends on data (NonMaxSuppression, NonZero, Unique, Compress) to N; the output NODE_count says how many there are." placeholder:"NODE=N" mapsep:"none"`
@@ -65,8 +65,8 @@ type flags struct {
 	Adapter    string     `help:"Compile the model with this adapter merged into its weights." placeholder:"A.safetensors"`
 	Slots      *int       `name:"adapter-slots" help:"Leave the model's adapter open: a session loads adapters into K slots and chooses one for each run." placeholder:"K"`
 	SlotRank   int        `name:"adapter-rank" help:"Greatest rank of an adapter that fits into a slot; 16 by default." placeholder:"R"`
-	SlotBase   string     `name:"adapter-base" help:"Store the weights beside slots in ${calibrating}, rounded to the nearest or, with --calibrate, fitted to inputs: adapters may be trained beside such weights." placeholder:"PRECISION"`
-	Tune       bool       `help:"Search for faster schedules than the cost model chooses: by what the kernels take on the GPU, if it is the target, or by what the CPU device counts of them."`
+	SlotBase   string     `name:"adapter-base" help:"Store the frozen weights in ${calibrating}, rounded to nearest or, with --calibrate, fitted to inputs, as adapters may be trained." placeholder:"PRECISION"`
+	Tune       bool       `help:"Search for faster schedules than the cost model chooses: times kernels on the target GPU if present; otherwise predicts."`
 	TuneBudget string     `help:"How long to search: a time like 10m, the default, or a number of kernels to try, by which the result does not depend on the machine." placeholder:"10m|N"`
 	TuneFile   []string   `help:"Take schedules from this file, and with --tune keep there what is found; of several, the faster." placeholder:"FILE.json" writes:""`
 	Beam       *int       `help:"Schedules of a kernel from which the search goes on, 8 by default." placeholder:"N"`

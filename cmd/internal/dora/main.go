@@ -73,7 +73,7 @@ type mergeFlags struct {
 	Model     string   `arg:"" help:"ONNX file, of which the adapter was made."`
 	Adapter   string   `arg:"" help:"Adapter."`
 	Output    string   `short:"o" required:"" help:"ONNX file to write." placeholder:"OUT.onnx" writes:""`
-	Calibrate []string `help:"Inputs that the weights were rounded on, if the adapter was trained beside such ones: .npz files or directories of them." placeholder:"PATHS"`
+	Calibrate []string `help:"Inputs that the frozen weights were fitted to, if the adapter was trained on fitted ones: .npz files or directories of them." placeholder:"PATHS"`
 }
 
 type diffFlags struct {

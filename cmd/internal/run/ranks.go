@@ -28,7 +28,7 @@ type part struct {
 	Missed  bool
 }
 
-// join joins the ranks that mpirun, torchrun or Slurm has started, and takes every so manieth case.
+// join joins the ranks that mpirun, torchrun or Slurm has started, and takes every N-th case of N ranks.
 func (f *flags) join(ctx context.Context, p *runtime.Program, cases []testCase, stderr io.Writer) (*together, []testCase, error) {
 	if !f.Ranks {
 		return nil, cases, nil

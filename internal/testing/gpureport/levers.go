@@ -19,8 +19,8 @@ type lever struct {
 var levers = []lever{
 	{"clock_ghz", true, 0.8, "published", "the clock is capped: no time of this run counts"},
 	{"evict_first", true, 0.5, "", "eviction hints off by default (`SPARK_HINTS`), and no plan that counts on them"},
-	{"prefetch_kept", true, 0.9, "", "a smaller window of weights fetched ahead, or none (`codegen/ahead.go`)"},
-	{"prefetch_rate", true, 0.8, "", "weights fetched ahead over more launches (`codegen/ahead.go`)"},
+	{"prefetch_kept", true, 0.9, "", "a smaller window of prefetched weights, or none (`codegen/prefetch.go`)"},
+	{"prefetch_rate", true, 0.8, "", "weights prefetched over more launches (`codegen/prefetch.go`)"},
 	{"launch_plain_us", true, 1.1, "launch_us", "plain edges: programmatic launches gain nothing (`SPARK_PDL`)"},
 	{"launch_us", false, 1, "", "fewer launches: fusion and chains are worth more than planned"},
 	{"few_blocks_issue", true, 0.75, "", "launches of few blocks: more warps a block, not more blocks"},
