@@ -25,7 +25,7 @@ const (
 func Read(dir fs.FS) (*Program, error) {
 	raw, err := memory.ReadIn(dir, ProgramFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no %s: give a directory that spark-compile wrote: %w", ProgramFile, err)
+		return nil, fmt.Errorf("%w; give a directory that spark-compile wrote", err)
 	}
 	if err != nil {
 		return nil, err

@@ -45,7 +45,7 @@ func TestReadGivesBackWhatWasWritten(t *testing.T) {
 
 func TestBrokenDirectoriesAreRefusedByFile(t *testing.T) {
 	for want, spoil := range map[string]func(dir fstest.MapFS){
-		"no program.json: give a directory that spark-compile wrote": func(d fstest.MapFS) { delete(d, "program.json") },
+		"; give a directory that spark-compile wrote": func(d fstest.MapFS) { delete(d, "program.json") },
 		"weights.bin":                                       func(d fstest.MapFS) { delete(d, "weights.bin") },
 		"sm_80/kernels.ptx":                                 func(d fstest.MapFS) { delete(d, "sm_80/kernels.ptx") },
 		"program.json: unexpected end":                      func(d fstest.MapFS) { d["program.json"].Data = d["program.json"].Data[:50] },

@@ -99,11 +99,14 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	return code
 }
 
-// withoutCall is the text of an error without the name of the system call that failed on a path.
+// withoutCall is the text of an error without the name of the system call that failed on a path, with a remedy if it has none.
 func withoutCall(err error) string {
 	text := err.Error()
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
 		text = strings.Replace(text, failed.Error(), failed.Path+": "+failed.Err.Error(), 1)
+		if errors.Is(failed, fs.ErrNotExist) && strings.HasSuffix(text, failed.Err.Error()) {
+			text += "; check the path"
+		}
 	}
 	return text
 }
@@ -156,8 +159,8 @@ func Parse(flags any, name string, args []string) error {
 	return parse(p, args)
 }
 
-// parse refuses empty values: they are mostly of variables of a shell that are not set, and would be read as flags that are not given. It
-// refuses outputs as checkOutputs does.
+// parse refuses empty values, which mostly come from unset variables of a shell and would be read as flags not given; - for anything
+// but a file to write; and outputs as checkOutputs does.
 func parse(p *kong.Kong, args []string, inputs ...string) error {
 	parsed, err := p.Parse(args)
 	if err != nil {
@@ -167,9 +170,12 @@ func parse(p *kong.Kong, args []string, inputs ...string) error {
 		return err
 	}
 	for _, value := range given(parsed) {
-		texts, _ := value.Target.Interface().([]string)
-		if kind := value.Target.Kind(); slices.Contains(texts, "") || (kind == reflect.String || kind == reflect.Slice) && value.Target.Len() == 0 {
+		list, _ := value.Target.Interface().([]string)
+		if kind := value.Target.Kind(); slices.Contains(list, "") || (kind == reflect.String || kind == reflect.Slice) && value.Target.Len() == 0 {
 			return fmt.Errorf("%s is empty: give a value, or leave it out", value.ShortSummary())
+		}
+		if slices.Contains(texts(value.Target), atomicfile.Stdout) && !value.Tag.Has(tagWrites) {
+			return fmt.Errorf("%s: - is neither standard input nor output here: give a path", value.ShortSummary())
 		}
 	}
 	return checkOutputs(parsed, inputs)

@@ -247,7 +247,7 @@ func TestMain_ErrorsSayWhatWasMeant(t *testing.T) {
 		want string
 	}{
 		{[]string{"--output"}, "tool: --output: its value is missing\n"},
-		{nil, "tool: calibration: " + missing + ": no such file or directory\n"},
+		{nil, "tool: calibration: " + missing + ": no such file or directory; check the path\n"},
 	} {
 		var out, text bytes.Buffer
 		require.Equal(t, BadInput, Main(&flags, "tool", "", c.args, &out, &text, run))

@@ -52,6 +52,11 @@ func TestParse_RefusesOutputsThatReplaceAFile(t *testing.T) {
 	for _, out := range []string{"./own.yaml", "symlink", "hardlink", filepath.Join(here, "own.yaml"), "here/own.yaml"} {
 		refused("curve", "own.yaml", "--html", out)
 	}
+	for _, args := range [][]string{{"-"}, {"curve", "-"}, {"--algorithm", "-"}, {"--input", "-"}, {"--frames", "-"}, {"--value", "image=-"}} {
+		require.ErrorContains(t, Parse(&outputFlags{}, "tool", args), ": - is neither standard input nor output here: give a path")
+	}
+	taken("curve", "--json", "-")
+	taken("--input", "./-")
 	refused("./symlink", "--html", "hardlink")
 	refused("--algorithm", "a.onnx+b.onnx:fp16", "--json", "b.onnx")
 	refused("--algorithm", "a.onnx:fp16", "--json", "a.onnx")
