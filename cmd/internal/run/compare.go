@@ -8,10 +8,10 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/spark-compile/spark-compile/bench"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/onnxruntime"
 	"github.com/spark-compile/spark-compile/internal/report"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -107,7 +107,7 @@ func (o *peer) run(ctx context.Context, p *runtime.Program, cases []testCase) (*
 			x := inputs[q.Name].Tensor()
 			arrays[q.Name] = &npy.Array{DType: x.DType.String(), Shape: x.Shape, Data: x.Dense()}
 		}
-		r, want, err := bench.RunONNXRuntime(ctx, o.python, o.model, arrays, 0, 0)
+		r, want, err := onnxruntime.Run(ctx, o.python, o.model, arrays, 0, 0)
 		if err != nil {
 			return nil, fmt.Errorf("--compare: %w; --trace all compares with the built-in float64 evaluator instead", err)
 		}

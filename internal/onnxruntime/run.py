@@ -1,6 +1,6 @@
 """Times an ONNX file in ONNX Runtime on the CPU. Prints one line of JSON; writes the outputs as .npz, in float64.
 
-    python onnxruntime.py MODEL.onnx INPUTS.npz OUTPUTS.npz RUNS WARMUP
+    python run.py MODEL.onnx INPUTS.npz OUTPUTS.npz RUNS WARMUP
 
 Inputs are converted to the element types of the file. What goes wrong is the last line of standard error.
 """
