@@ -27,7 +27,7 @@ var whose = []string{"./cmd/spark-compile", "./cmd/spark-run", "./cmd/spark-dora
 
 // shown are packages whose numbers are looked at: bounds of rounding decide what spark-run --trace prints, and openpilot's loop computes on the host what
 // its own modeld does there with NumPy. Plots are drawn.
-var shown = []string{"/internal/roundoff", "/runtime/modeld", "/internal/viewer", "/internal/report"}
+var shown = []string{"/internal/roundoff", "/runtime/modeld", "/internal/viewer", "/internal/report", "/internal/webpage"}
 
 func isShown(path string) bool {
 	return slices.ContainsFunc(shown, func(s string) bool { return strings.Contains(path+"/", s+"/") })
