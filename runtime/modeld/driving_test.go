@@ -144,7 +144,7 @@ func TestDriving_Refuses(t *testing.T) {
 		in    modeld.Inputs
 		want  string
 	}{
-		"short":       {modeld.Frame{Road: short, Wide: good}, modeld.Inputs{}, "the road camera's picture: 100 bytes of data"},
+		"short":       {modeld.Frame{Road: short, Wide: good}, modeld.Inputs{}, "the road camera's picture: frame too short: 100 bytes, need 12288"},
 		"stride":      {modeld.Frame{Road: good, Wide: modeld.Picture{Data: good.Data, Width: 128, Height: 64, Stride: 64}}, modeld.Inputs{}, "the wide camera's picture: a stride of 64 bytes is shorter"},
 		"unlike":      {modeld.Frame{Road: good, Wide: wide}, modeld.Inputs{}, "the wide camera's picture is 64 × 64"},
 		"large":       {modeld.Frame{Road: large, Wide: large}, modeld.Inputs{}, "compile it with --camera 256x64"},

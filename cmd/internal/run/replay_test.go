@@ -152,7 +152,7 @@ func TestAReplayThatCannotRun(t *testing.T) {
 		"no frames":            {[]string{pkg, "--replay", empty}, "no frames in this directory"},
 		"no directory":         {[]string{pkg, "--replay", filepath.Join(empty, "x")}, "no such file or directory: give a directory of frames"},
 		"a model":              {[]string{other, "--replay", frames}, "vision.onnx: --replay runs compiled packages: compile"},
-		"an empty directory":   {[]string{empty, "--replay", frames}, "no program.json"},
+		"an empty directory":   {[]string{empty, "--replay", frames}, "program.json: no such file or directory; give a directory that spark-compile wrote"},
 		"view alone":           {[]string{pkg, "--view"}, "--view needs frames: give a directory of them with --replay DIR"},
 		"angles alone":         {[]string{pkg, "--rpy=0,0,0"}, "--rpy needs frames"},
 		"two packages":         {[]string{pkg, pkg}, "only --replay DIR takes two packages"},
