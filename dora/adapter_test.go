@@ -283,6 +283,7 @@ func TestHostileAdapters(t *testing.T) {
 // TestTheMergedModel computes what the adapted one does, but for the rounding of its weights, and is the base otherwise: size,
 // names, types, launches.
 func TestTheMergedModel(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range models {
 		m := small(t, name)
 		a := trained(t, m, InitOptions{Rank: 2})

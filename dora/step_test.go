@@ -143,6 +143,7 @@ func TestPtxasTakesEveryKernelOfAStep(t *testing.T) {
 }
 
 func TestAStepLowersTheLoss(t *testing.T) {
+	fulltest.Long(t)
 	for _, in := range []string{"fp32", "fp16", "bf16"} {
 		if in == "bf16" && !fulltest.Runs(t.Name()) {
 			continue
@@ -505,6 +506,7 @@ func TestUpdatesThatAreNeverAppliedAreAnError(t *testing.T) {
 
 // TestAStepHasTheSameBits again, on one worker or several, and after its adapter was saved and loaded.
 func TestAStepHasTheSameBits(t *testing.T) {
+	fulltest.Long(t)
 	m := small(t, "dmonitoring")
 	a, err := Init(m, InitOptions{Rank: 1})
 	require.NoError(t, err)

@@ -429,6 +429,7 @@ func TestRecording_PassesTheChecks(t *testing.T) {
 }
 
 func TestRecording_IsTakenByPtxas(t *testing.T) {
+	fulltest.Long(t)
 	s := bendRoad(t)
 	m := modelsOf(t, "vision", "policy")
 	l, err := m.load(modelLoops)

@@ -374,6 +374,7 @@ func assemble(t *testing.T, d *design) {
 }
 
 func TestStep_IsTakenByPtxas(t *testing.T) {
+	fulltest.Long(t)
 	c, err := BuiltIn("pid")
 	require.NoError(t, err)
 	m, err := BuiltIn("mpc")

@@ -19,6 +19,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -28,6 +29,7 @@ import (
 // TestADriverMonitoringModelComputesOfSamplesWhatItComputesInItsLoop, of luma and of 2021: so pictures, the side of the seat and the calibration are those of the loop, which
 // is held to openpilot's own.
 func TestADriverMonitoringModelComputesOfSamplesWhatItComputesInItsLoop(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	const seconds = 8
 	dir := routesOf(t, Synthesis{Routes: 1, Seconds: seconds, Width: 240, Height: 150, Driver: true})

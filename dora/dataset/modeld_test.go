@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -21,6 +22,7 @@ import (
 // TestAPolicyComputesOfSamplesWhatItComputesInModeld: the compiled step of openpilot's loop (runtime/modeld, which is held to modeld itself) runs over every frame of a
 // route; at samples its policy computes what the policy alone computes of the sample. So pictures, features, pulses and numbers are those of the loop.
 func TestAPolicyComputesOfSamplesWhatItComputesInModeld(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	dir := routesOf(t, Synthesis{Routes: 1, Seconds: 8, Width: 240, Height: 150})
 	var files []*onnx.Model

@@ -107,6 +107,7 @@ func TestAChosenProgramIsMeasuredOnce(t *testing.T) {
 
 // TestValidationInputsThatCalibrate are warned of.
 func TestValidationInputsThatCalibrate(t *testing.T) {
+	fulltest.Long(t)
 	source := forced(t, "policy", "fp8", "sm_121").Source
 	dir := inputFiles(t, append(unseen(source), drawn(source)...))
 	var warned []string

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -40,6 +41,7 @@ func launchesOf(t *testing.T, r *Result) map[string][]string {
 // TestThePTXSaysWhichNodesAKernelComputes: of the repository's models each node of the file that computes something is named at
 // a kernel, those that take most time at one launch only; what moves elements may vanish.
 func TestThePTXSaysWhichNodesAKernelComputes(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range names {
 		for _, in := range []string{"fp32", "fp16"} {
 			g, err := onnx.Import(small(t, name), onnx.ImportOptions{})

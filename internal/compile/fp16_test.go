@@ -5,10 +5,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestLayers_NameEveryTower: a layer that batches towers names the nodes of each, and every node is in one layer.
 func TestLayers_NameEveryTower(t *testing.T) {
+	fulltest.Long(t)
 	r := forced(t, "vision", "fp8", "sm_121")
 	layers := map[string]int{}
 	for i, w := range r.LayerWeights(r, r.Accuracy.Layers) {

@@ -49,6 +49,7 @@ func TestInputsAndOutputsAreTheFilesInEveryPrecision(t *testing.T) {
 
 // TestInputsAndOutputsOfF32 compiles with them in f32 and holds the program to its bounds and to its own golden run.
 func TestInputsAndOutputsOfF32(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []struct{ name, in string }{{"policy", "fp16"}, {"policy", "fp8"}, {"supercombo", "bf16"}} {
 		t.Run(c.name+"/"+c.in, func(t *testing.T) {
 			narrow, _ := generated(t, c.name, c.in, "sm_121")

@@ -47,6 +47,7 @@ func quick(name string) bool { return name == "policy" || name == "dmonitoring" 
 // move a few numbers to the next code, which layers carry on, so programs and graph part as far as their rounding errors
 // reach; but the program must not be further from the exact outputs than its graph is.
 func TestLowPrecisionIsAsAccurateAsItsGraph(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range names {
 		for _, in := range precision.Names() {
 			low := precision.Calibrates(in)
@@ -174,6 +175,7 @@ func TestTheReportsFiguresAreTheProgramsOwn(t *testing.T) {
 
 // TestEveryTargetRunsLowPrecision holds each variant to the file, and says what a target cannot do.
 func TestEveryTargetRunsLowPrecision(t *testing.T) {
+	fulltest.Long(t)
 	for precision, refused := range map[string][]string{"fp8": {"sm_80"}, "nvfp4": {"sm_90", "sm_80"}} {
 		var warned []string
 		r := lowPrecision(t, "policy", Options{Precision: precision, Targets: target.Names(), Warn: func(text string) { warned = append(warned, text) }})

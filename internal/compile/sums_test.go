@@ -102,6 +102,7 @@ func TestModels_OnTensorCoresThatDropBits(t *testing.T) {
 
 // TestTheBudgetIsJudgedWithTheSumsOfTheMachine: a program whose sums are good enough in f32 misses its budget on a machine that drops bits.
 func TestTheBudgetIsJudgedWithTheSumsOfTheMachine(t *testing.T) {
+	fulltest.Long(t)
 	m := small(t, "policy")
 	compile := func(f *cost.File, budget float64) (float64, error) {
 		r, err := compiled(t.Context(), m, Options{Precision: "fp16", Targets: []string{"sm_121"}, Machine: f, MinCosine: budget, Generated: 2})

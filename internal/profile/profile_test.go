@@ -60,6 +60,7 @@ func gb10(t *testing.T) *target.Target {
 // TestCountsHangOnLittle: Run, which executes only what counts hang on, counts what a run of everything does, in kernels of every
 // family and precision.
 func TestCountsHangOnLittle(t *testing.T) {
+	fulltest.Long(t)
 	for name, precisions := range map[string][]string{"policy": {"fp32", "fp16", "fp8"}, "vision": {"fp32", "nvfp4"}, "dmonitoring": {"fp16", "fp8"}} {
 		for _, precision := range precisions {
 			t.Run(name+" "+precision, func(t *testing.T) {

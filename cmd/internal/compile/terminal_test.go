@@ -13,12 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
 
 // TestNothingOfTheProgressIsLeftOnTheScreen runs the command on a pseudo-terminal that is narrower than its lines: after
 // success, between warnings, and before an error.
 func TestNothingOfTheProgressIsLeftOnTheScreen(t *testing.T) {
+	fulltest.Long(t)
 	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	dir := t.TempDir()

@@ -34,6 +34,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/cli"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/golden"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
@@ -394,6 +395,7 @@ const (
 // without a stack trace; what is refused is refused as bad input, by a message that names the file, and leaves no output.
 // The table has what is said: UPDATE=1 writes it.
 func TestHostileFiles_AreRefusedInBoundedTime(t *testing.T) {
+	fulltest.Long(t)
 	base := whole(t)
 	rows := make([][][]string, len(formats))
 	t.Run("formats", func(t *testing.T) {
