@@ -121,7 +121,14 @@ func (g *guide) page(t *testing.T, page string) {
 		case "go":
 			g.golang(t, at, b.text)
 		case "python":
-			last = g.python(t, at, b.text)
+			if page == pythonPage {
+				last = g.python(t, at, b.text)
+				continue
+			}
+			t.Run(at, func(t *testing.T) {
+				g.withLibrary(t)
+				last = g.python(t, at, b.text)
+			})
 		case "text":
 		default:
 			t.Errorf("%s: a block in %q, of which nobody knows how to run it", at, b.lang)
@@ -405,12 +412,7 @@ func (g *guide) golang(t *testing.T, at, text string) {
 
 // python runs a program and returns what it prints.
 func (g *guide) python(t *testing.T, at, text string) string {
-	python := os.Getenv("SPARK_PYTHON")
-	if python == "" {
-		t.Logf("%s: not run, since SPARK_PYTHON is not set", at)
-		return ""
-	}
-	cmd := exec.Command(python, "-c", text)
+	cmd := exec.Command(os.Getenv("SPARK_PYTHON"), "-c", text)
 	cmd.Dir, cmd.Env = g.dir, g.env
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s: %s", at, out)
