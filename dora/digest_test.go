@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/programdigest"
 )
 
@@ -13,6 +14,7 @@ var record = flag.Bool("update", false, "record the digests of training steps an
 
 // TestTrainingStepsStayTheSame byte for byte, unless a commit records their digests anew and says why.
 func TestTrainingStepsStayTheSame(t *testing.T) {
+	fulltest.Long(t)
 	recorded := programdigest.Open(t, "testdata/programs.txt", *record)
 	for _, c := range []struct{ model, in string }{{"policy", "bf16"}, {"policy", "fp32"}, {"dmonitoring", "bf16"}} {
 		m := small(t, c.model)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -43,6 +44,7 @@ func launches(g *ir.Graph) int {
 }
 
 func TestLaunchBudgets(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []struct {
 		model string
 		want  int
@@ -63,6 +65,7 @@ func TestLaunchBudgets(t *testing.T) {
 var fusedTolerance = map[string]float64{"dmonitoring_model": 2.5e-3, "driving_policy": 1e-3, "driving_vision": 6e-3}
 
 func TestRealModelsSurviveFusion(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range []string{"dmonitoring_model", "driving_policy", "driving_vision"} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && name == "driving_vision" {

@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -58,6 +59,7 @@ func golden(t testing.TB, g *ir.Graph, name string, i int) (inputs []*ir.Array, 
 }
 
 func TestRealModelsKeepTheirOutputs(t *testing.T) {
+	fulltest.Long(t)
 	for name, runs := range map[string]int{"dmonitoring_model": 3, "driving_policy": 3, "driving_vision": 1} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && name == "driving_vision" {

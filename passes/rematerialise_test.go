@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -43,6 +44,7 @@ func withGradients(t *testing.T, seed uint64, in string) *ir.Graph {
 
 // TestRandomGradientsFitTheirBudget: from all that the values take down to the least, outputs are the same to the bit.
 func TestRandomGradientsFitTheirBudget(t *testing.T) {
+	fulltest.Long(t)
 	graphs, smaller := uint64(60), 0
 	if testing.Short() {
 		graphs = 15

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/testing/clibrary"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 var prototypes = regexp.MustCompile(`(?m)^(?:int32_t|void|const char \*) ?(sparkcompile_\w+)\(`)
@@ -52,6 +53,7 @@ func copyFile(t *testing.T, root, name string) {
 
 // TestAWheelRunsWhereItIsInstalled, and is named after the platform that it is for.
 func TestAWheelRunsWhereItIsInstalled(t *testing.T) {
+	fulltest.Long(t)
 	py := setuptools(t)
 	library, _ := clibrary.Build(t)
 	root, dist, site := project(t), t.TempDir(), t.TempDir()

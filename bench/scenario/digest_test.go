@@ -7,12 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/programdigest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // TestStepsStayTheSame byte for byte, unless a commit records their digests anew and says why.
 func TestStepsStayTheSame(t *testing.T) {
+	fulltest.Long(t)
 	recorded := programdigest.Open(t, "testdata/programs.txt", *update)
 	pid, err := BuiltIn("pid")
 	require.NoError(t, err)

@@ -61,6 +61,7 @@ func knotted(rng *rand.Rand, list []Scenario) []Scenario {
 
 // TestRoad_IsItsTwin: loops with and without knots, in one step.
 func TestRoad_IsItsTwin(t *testing.T) {
+	fulltest.Long(t)
 	rng := rand.New(rand.NewPCG(7, 8))
 	stepsAreTheTwins(t, knotted(rng, drawn(rng, 10000)))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -91,6 +92,7 @@ func TestBlocks_AfterMovement(t *testing.T) {
 }
 
 func TestRandomProducersOfBlocks(t *testing.T) {
+	fulltest.Long(t)
 	cases := 40
 	if testing.Short() {
 		cases = 10

@@ -8,11 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // TestEpilogues runs the nodes that may follow an anchor.
 func TestEpilogues(t *testing.T) {
+	fulltest.Long(t)
 	conv := func(b *kerneltest.Region, d ir.DType, c, out int, bias bool, batchX bool) *ir.Value {
 		g := b.HasMembers()
 		x := b.Cast(b.Input(ir.T(d, 1, 6, 6, c), 1, false, batchX), f32)

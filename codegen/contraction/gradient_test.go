@@ -100,6 +100,7 @@ func TestGradientsOfLowRankSplitFurther(t *testing.T) {
 
 // TestEveryScheduleOfRowsOfK is TestEveryScheduleComputesTheSame for an A that lies in rows of K.
 func TestEveryScheduleOfRowsOfK(t *testing.T) {
+	fulltest.Long(t)
 	for _, d := range bothTypes {
 		b, ctx := newRegion(t), sm121(t)
 		region := batchedCase{h: 1, m: 40, k: 200, n: 72, dtype: d, transA: true}.region(b)

@@ -58,6 +58,7 @@ func (c productCase) region(t testing.TB) *kerneltest.Region {
 }
 
 func TestProductProducer_EqualsTheReference(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []productCase{
 		{m: 25, c: 384, k: 192, n: 384, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true},
 		{m: 25, c: 384, k: 128, n: 384, op: "Gelu", x: f16, w: f16, a: f16, weights: f16, residual: true, norm: true},

@@ -98,6 +98,7 @@ func onTargets(t *testing.T, c any, a ir.DType, region func(t testing.TB) *kerne
 }
 
 func TestRowsProducer_EqualsTheReference(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []rowsCase{
 		{op: "LayerNorm", m: 25, k: 384, n: 96, x: f32, a: f16, w: f16, gain: true},
 		{op: "LayerNorm", m: 1, k: 200, n: 10, x: f16, a: f16, w: f16},
@@ -310,6 +311,7 @@ func (c headsCase) region(t testing.TB) *kerneltest.Region {
 }
 
 func TestAttentionProducer_EqualsTheReference(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range []headsCase{
 		{h: 6, s: 25, d: 64, n: 384, x: f16, a: f16, w: f16},
 		{h: 16, s: 32, d: 32, n: 72, x: f16, a: f16, w: f16, members: 2},

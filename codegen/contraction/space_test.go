@@ -42,6 +42,7 @@ func TestPlansComputeTheSame(t *testing.T) {
 
 // TestCandidates_OfFusedRegionsComputeTheSame: of products that compute what they multiply.
 func TestCandidates_OfFusedRegionsComputeTheSame(t *testing.T) {
+	fulltest.Long(t)
 	rng := rand.New(rand.NewSource(6))
 	for name, build := range map[string]func(t testing.TB) *kerneltest.Region{
 		"rows":    rowsCase{op: "LayerNorm", m: 40, k: 200, n: 72, x: f32, a: f16, w: f16, gain: true}.region,

@@ -89,6 +89,7 @@ var tableHead = []string{"model", "precision", "kernel", "launches", "MMAC", "sc
 // as often as the large models do. The policy multiplies matrices only; TestNarrowKernelsDeserveAGPU has
 // convolutions.
 func TestContractionsOfEveryPrecision(t *testing.T) {
+	fulltest.Long(t)
 	src, err := driving.Made("policy", driving.Small)
 	require.NoError(t, err)
 	m, err := onnx.Decode("policy.onnx", src.ONNX)

@@ -156,6 +156,7 @@ func gated(members, channels, k int, stored ir.DType) func(g *kerneltest.Graph) 
 }
 
 func TestFusedLoops_EqualTheReference(t *testing.T) {
+	fulltest.Long(t)
 	for _, c := range fusedCases {
 		for _, target := range []string{"sm_121", "sm_90", "sm_80"} {
 			t.Run(target+" "+c.name, func(t *testing.T) {

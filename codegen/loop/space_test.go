@@ -8,10 +8,12 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestPlansComputeTheSame: of one case in twelve, and of random regions, some of the plans.
 func TestPlansComputeTheSame(t *testing.T) {
+	fulltest.Long(t)
 	rng := rand.New(rand.NewSource(3))
 	list := append(cases(), fused()...)
 	for range 10 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -41,6 +42,7 @@ func TestAScheduleFromOutsideThatCannotBe(t *testing.T) {
 
 // TestCandidates_OfFusedWindowsHaveTheBitsOfTwoLaunches draws plans of a tuner's space by chance.
 func TestCandidates_OfFusedWindowsHaveTheBitsOfTwoLaunches(t *testing.T) {
+	fulltest.Long(t)
 	const plans = 4 // of a pair
 	for _, c := range pairs()[3:9] {
 		t.Run(c.String(), func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/codegen/kerneltest"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -167,6 +168,7 @@ func TestBlocksWantATargetThatConvertsThem(t *testing.T) {
 }
 
 func TestPtxasTakesEveryKernelWithoutSpills(t *testing.T) {
+	fulltest.Long(t)
 	tool, err := toolchain.FindPtxas(context.Background())
 	if errors.Is(err, toolchain.ErrNoPtxas) {
 		t.Skip(err)

@@ -493,6 +493,7 @@ func TestReadme_FitsAScreenAndAHalf(t *testing.T) {
 
 // TestOwnController compiles and runs the controller of simulate.md, in a module of its own.
 func TestOwnController(t *testing.T) {
+	fulltest.Long(t)
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	g := &guide{dir: t.TempDir(), root: root, env: append(os.Environ(), "GOPROXY=off", "GOSUMDB=off", "GOFLAGS=-mod=mod", "GOWORK=off", "CGO_ENABLED=0")}

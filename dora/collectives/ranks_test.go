@@ -219,6 +219,7 @@ func TestARankThatDiesEndsTheOthers(t *testing.T) {
 
 // TestARankThatHangsEndsTheOthers: its machine may have lost its power.
 func TestARankThatHangsEndsTheOthers(t *testing.T) {
+	fulltest.Long(t)
 	j := started(t, "stop", 2)
 	j.Until(1, "running")
 	j.Signal(1, syscall.SIGSTOP)
@@ -272,6 +273,7 @@ func TestARankThatIsInterruptedEndsTheOthers(t *testing.T) {
 
 // TestRanksUnderMPI: the same means as over TCP; a rank that fails or is killed ends the job within seconds.
 func TestRanksUnderMPI(t *testing.T) {
+	fulltest.Long(t)
 	under := func(scenario string, n int) (localranks.Result, time.Duration) {
 		begun := time.Now()
 		r := localranks.MPI(t, n, []string{scenarioVariable + "=" + scenario}, os.Args[0]).Wait()[0]

@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // meeting is a first rank that waits for others.
@@ -120,6 +122,7 @@ func helloOf(rank int) hello {
 
 // TestStrangers_AreRefusedAndReported, take no seat and do not end the job.
 func TestStrangers_AreRefusedAndReported(t *testing.T) {
+	fulltest.Long(t)
 	for name, c := range map[string]struct {
 		attack func(t *testing.T, m *meeting)
 		want   string
@@ -367,6 +370,7 @@ func TestStrangers_WhoListenFirst(t *testing.T) {
 
 // TestRanks_ThatAreAttackedDoTheirWork: whole jobs of two and three processes, among strangers of every kind.
 func TestRanks_ThatAreAttackedDoTheirWork(t *testing.T) {
+	fulltest.Long(t)
 	for _, n := range []int{2, 3} {
 		j := started(t, "attacked", n)
 		m := &meeting{size: n}

@@ -16,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
 	"github.com/spark-compile/spark-compile/internal/openpilot/generation"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -120,6 +121,7 @@ func askCurvatures(t *testing.T, dir string, actions bool) {
 // a route. A sample has every value that the model had of its frame, from the first one on. Only features of frames
 // that have no picture before them are zero in samples, where the loop has those of a black picture.
 func TestSamples_AreWhatTheLoopFeeds(t *testing.T) {
+	fulltest.Long(t)
 	const seconds, width, height = 7, 96, 60
 	for _, c := range []struct {
 		vision, model string

@@ -17,12 +17,14 @@ import (
 	"github.com/spark-compile/spark-compile/dora/route"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
 // TestARouteGoesOnInItsNextSegment: the first samples of a segment have pictures, features, pulses and curvatures of the one before it, and the path of the last ones goes on; not
 // where the segment before is missing.
 func TestARouteGoesOnInItsNextSegment(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	const second, frames = segmentFrames, segmentFrames + 240
 	seed := uint64(0) // a lane change goes on from one segment to the next

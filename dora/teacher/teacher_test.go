@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
 )
@@ -88,6 +89,7 @@ func TestABatchGivesWhatItsSamplesGiveAlone(t *testing.T) {
 // TestTeacherCache_InterruptedWriteLeavesWholeFiles: a call whose context ends in a run changes nothing of what later calls give: kernels that share sums count their blocks in memory that
 // stays. Close does not wait for such a run.
 func TestTeacherCache_InterruptedWriteLeavesWholeFiles(t *testing.T) {
+	fulltest.Long(t)
 	file := model(t, "vision", driving.Small)
 	keys, inputs := samples(t, file, 4)
 	teacher := open(t, file, Options{Batch: 4})

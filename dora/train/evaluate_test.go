@@ -37,6 +37,7 @@ func TestPortionsCountEachSampleOnce(t *testing.T) {
 
 // TestTheValidationLossIsTheMeanOfItsSamples, each counted once: the same where their number is a multiple of the micro-batch and where it is not.
 func TestTheValidationLossIsTheMeanOfItsSamples(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 24) // six are kept from training
 	opt.Epochs = 1
 	var losses []float64

@@ -76,6 +76,7 @@ func distance(t *testing.T, opt Options, a, b string) float64 {
 
 // TestRanksTrainAsOne: two ranks give what one gives with the doubled batch, up to rounding, and the same bits in a second run. So do three.
 func TestRanksTrainAsOne(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 48)
 	dir := func(name string) Options {
 		o := opt
@@ -310,6 +311,7 @@ func TestAGradientThatIsNotFiniteOnOneRank(t *testing.T) {
 
 // TestRanksThatDivergeStopAfterTheSameUpdate, by the loss of all: each for itself, with the same words.
 func TestRanksThatDivergeStopAfterTheSameUpdate(t *testing.T) {
+	fulltest.Long(t)
 	opt := lessonsOf(t, 24)
 	s := settings{Count: 24, Batch: 2, Micro: 2, Epochs: 40, Every: 10, Output: "out", Rate: 2, Warmup: 60, Diverge: 1.5}
 	var last []string

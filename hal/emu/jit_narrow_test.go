@@ -13,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
 	"github.com/spark-compile/spark-compile/internal/ptx"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/ptxrand"
 )
 
@@ -164,6 +165,7 @@ func TestRandomKernelsFindWrongTranslations(t *testing.T) {
 // seven leading bits of the mantissa with what follows nothing, next to nothing, half, or next to half of the
 // seventh's place.
 func TestConversionsAreTheInterpreters(t *testing.T) {
+	fulltest.Long(t)
 	var floats []uint32
 	for u := range uint32(1 << 16) {
 		for _, rest := range []uint32{0, 1, 0x7fff, 0x8000, 0x8001, 0xffff} {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spark-compile/spark-compile/internal/precision"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestFindingsMakeTheSamePlan: what a fit found, assembled for the same assignment, is the fit's own plan, also after it was
@@ -75,6 +76,7 @@ func TestFindingsMakeTheSamePlan(t *testing.T) {
 // TestAFitAgainIsAFit that recovers no earlier errors: of the same assignment it has the same weights, and the same corrections but for
 // the rounding of means.
 func TestAFitAgainIsAFit(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range []string{"fp8", "nvfp4"} {
 		g, in := made(t, "policy", name, leastTrials-1) // none is held out: candidates that are tried on them depend on errors of preceding layers
 		p, err := precision.Lookup(name)

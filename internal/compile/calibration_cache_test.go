@@ -71,6 +71,7 @@ func TestFindingsMakeTheSameProgram(t *testing.T) {
 
 // TestFindingsOfSomethingElseAreRefused: a file of findings is used for what it was made from, or not at all.
 func TestFindingsOfSomethingElseAreRefused(t *testing.T) {
+	fulltest.Long(t)
 	path := filepath.Join(t.TempDir(), "policy.calibration")
 	opt := Options{Precision: "fp8", Generated: 2, Targets: []string{"sm_121"}, CalibrationCache: path}
 	_, err := Compile(t.Context(), small(t, "policy"), opt)

@@ -33,6 +33,7 @@ func TestLayers_NameEveryTower(t *testing.T) {
 
 // TestProvenance_MACsAreTheModelsInEveryPrecision, whatever the kernels compute more.
 func TestProvenance_MACsAreTheModelsInEveryPrecision(t *testing.T) {
+	fulltest.Long(t)
 	half, _ := generated(t, "vision", "fp16", "sm_121")
 	low := forced(t, "vision", "fp8", "sm_121")
 	require.Positive(t, half.Provenance().MACs)

@@ -164,6 +164,9 @@ func TestSmallModelsAgreeWithTheEvaluator(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+row.Name, func(t *testing.T) {
+				if name != "policy" && row.Name != precision.FP16 {
+					fulltest.Long(t)
+				}
 				// Outputs of f16 would hide what a program in fp32 does wrong.
 				wide := row.Name == precision.FP32
 				r := once(t, small(t, name), Options{Precision: row.Name, Targets: []string{"sm_121"}, F32Inputs: wide, F32Outputs: wide})

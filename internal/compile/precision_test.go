@@ -111,6 +111,7 @@ func unseen(g *ir.Graph) []map[string]*npy.Array {
 
 // TestTheBudgetIsMet asks for more and more, and that what stays is named with a reason.
 func TestTheBudgetIsMet(t *testing.T) {
+	fulltest.Long(t)
 	kept := -1
 	for _, budget := range []float64{0, .99, .9999} {
 		r := lowPrecision(t, "policy", Options{Precision: "fp8", MinCosine: budget})
@@ -144,6 +145,7 @@ func TestKeptLayersStay(t *testing.T) {
 }
 
 func TestQuantisedProgramsAreTheSameTwice(t *testing.T) {
+	fulltest.Long(t)
 	a := forced(t, "policy", "nvfp4", "sm_121")
 	b, err := compiled(t.Context(), small(t, "policy"), Options{Precision: "nvfp4", Generated: 2, Targets: []string{"sm_121"}})
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
 	"github.com/spark-compile/spark-compile/internal/npy"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/testdata/gen/quantised"
@@ -62,6 +63,7 @@ func TestQuantisedNetworks(t *testing.T) {
 
 // TestQuantisedNetworksAgreeWithONNXRuntime is TestQuantisedNetworks with ONNX Runtime's values.
 func TestQuantisedNetworksAgreeWithONNXRuntime(t *testing.T) {
+	fulltest.Long(t)
 	python(t)
 	for _, c := range networks {
 		if !c.onnxRT {

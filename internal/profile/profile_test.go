@@ -118,6 +118,7 @@ func TestProfile_RangeCoversL2(t *testing.T) {
 // kernels without a workspace read and write all else. A window's multiplications are those of its formula, and a
 // contraction's no fewer. Nothing depends on how many blocks run at a time.
 func TestProfile_CountsWhatLaunchesDeclare(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range []string{"policy", "vision", "supercombo"} {
 		t.Run(name, func(t *testing.T) {
 			if name == "supercombo" && !fulltest.Runs(t.Name()) {

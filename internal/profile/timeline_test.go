@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/profile"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -48,6 +49,7 @@ func outputs(t *testing.T, s *runtime.Session) map[string][]float64 {
 // TestStampedProgramsComputeTheSame, with all checks on. Each launch begins before it is released, is released
 // before it ends, and is released after its predecessors have ended.
 func TestStampedProgramsComputeTheSame(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	for name, precision := range map[string]string{"policy": "fp32", "vision": "fp16", "dmonitoring": "bf16"} {
 		t.Run(name, func(t *testing.T) {
@@ -180,6 +182,7 @@ func TestRead_RefinesACoarseClock(t *testing.T) {
 
 // TestPtxasTakesStampedKernels for each target.
 func TestPtxasTakesStampedKernels(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	tool, err := toolchain.FindPtxas(ctx)
 	if errors.Is(err, toolchain.ErrNoPtxas) {

@@ -17,6 +17,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/compile"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -95,6 +96,9 @@ func TestTheTracedProgramIsTheOneThatRuns(t *testing.T) {
 		{"policy", "fp16"}, {"policy", "fp32"}, {"policy", "bf16"}, {"policy", "nvfp4"}, {"vision", "fp16"}, {"dmonitoring", "fp16"}, {"dmonitoring", "fp8"}, {"dmonitoring", "bf16"}, {"dmonitoring", "fp6"}, {"supercombo", "fp16"},
 	} {
 		t.Run(c.model+"/"+c.precision, func(t *testing.T) {
+			if c.model != "policy" {
+				fulltest.Long(t)
+			}
 			r := compiled(t, c.model, c.precision)
 			p := r.Program
 			plain := outputsOf(t, p, compile.RandomInputs(r.Source, 3), false, nothing)
@@ -179,6 +183,7 @@ func TestTrace_NamesBothTowers(t *testing.T) {
 // TestAChangedWeightIsTheFirstBadLayer changes the sign of one number of each layer's weights in turn. The layer that reads it is
 // named, and nothing else is blamed.
 func TestAChangedWeightIsTheFirstBadLayer(t *testing.T) {
+	fulltest.Long(t)
 	r := compiled(t, "dmonitoring", "fp16")
 	v := &r.Program.Variants[0]
 	in := compile.RandomInputs(r.Source, 3)
@@ -452,6 +457,7 @@ func TestValuesAreFetchedFromADeviceWithItsOwnMemory(t *testing.T) {
 
 // TestTensorCoresHaveAWiderRange by what docs/gpu.md says: of operands of 8 bits far wider than of 16, of f32 not at all.
 func TestTensorCoresHaveAWiderRange(t *testing.T) {
+	fulltest.Long(t)
 	for precision, want := range map[string]float64{"fp32": 0, "fp16": 0x1p-23, "bf16": 0x1p-23, "fp6": 0x1p-23, "fp8": 0x1p-13} {
 		r := compiled(t, "policy", precision)
 		most := 0.0

@@ -14,11 +14,13 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/compile"
 	"github.com/spark-compile/spark-compile/internal/target"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 )
 
 // TestTheFilesOfBenchStillApply: of the models of ../shared/models the file in bench/tuning knows the program and all of its kernels, and no schedule is
 // refused.
 func TestTheFilesOfBenchStillApply(t *testing.T) {
+	fulltest.Long(t)
 	for _, name := range []string{"driving_policy", "dmonitoring_model", "driving_vision"} {
 		t.Run(name, func(t *testing.T) {
 			model := "../../../shared/models/" + name + ".onnx"

@@ -55,6 +55,7 @@ func conv(h, w, c, co, k, group int, family string) func(t *testing.T) *ir.Node 
 // TestNearTheBestOfAll counts every plan of small kernels, also those that estimates leave out (kernel.Slowest), and lets the
 // search evaluate a tenth of those that they leave in: what it finds is within 3 % of the best of all.
 func TestNearTheBestOfAll(t *testing.T) {
+	fulltest.Long(t)
 	better, leftOut := 0, 0
 	for name, build := range map[string]func(t *testing.T) *ir.Node{
 		"fp16": matmul(8, 48, 16, ir.Float16), "fp32": matmul(8, 32, 12, ir.Float32),
@@ -239,6 +240,7 @@ func TestATunedModel(t *testing.T) {
 
 // TestPartsOfAFusedRegionCanBeUnfused: a schedule says so, and the program is the one whose windows never were a chain.
 func TestPartsOfAFusedRegionCanBeUnfused(t *testing.T) {
+	fulltest.Long(t)
 	u := tuner("", 1<<20)
 	u.Path, u.Beam = "", 1
 	u.Measure = func(context.Context, *kernel.Spec, *target.Target) (float64, error) { return 1, nil }
@@ -291,6 +293,7 @@ func TestPinnedDefaultsChangeNothing(t *testing.T) {
 
 // TestAnInterruptedSearchGoesOn: what was found is in the file, whole, and is not searched again; the end is as without the interruption.
 func TestAnInterruptedSearchGoesOn(t *testing.T) {
+	fulltest.Long(t)
 	dir := t.TempDir()
 	all := tuner(filepath.Join(dir, "all"), 0)
 	compiled(t, "policy", compile.Options{Tuning: all.Table, Tune: all.Tune})
@@ -322,6 +325,7 @@ func TestAnInterruptedSearchGoesOn(t *testing.T) {
 
 // TestBudgets: they end a search, and the rest is left for the next run.
 func TestBudgets(t *testing.T) {
+	fulltest.Long(t)
 	u := tuner(filepath.Join(t.TempDir(), "t"), 3)
 	compiled(t, "policy", compile.Options{Tuning: u.Table, Tune: u.Tune})
 	require.Equal(t, 3, u.tried)

@@ -24,6 +24,7 @@ var sampling = map[string]string{"0.10.3": runtime.Linear}
 // TestADriveIsTheTwins: whole models of each contract in fp32 over a synthetic drive with missed frames, against modeld's arrays in NumPy around the
 // same models in float64. Pictures are equal to the byte, outputs to 1e-4 of relative L2 in every frame, so from the first, cold ones on.
 func TestADriveIsTheTwins(t *testing.T) {
+	fulltest.Long(t)
 	frames := 30
 	if fulltest.Runs(t.Name()) {
 		frames = 200

@@ -16,6 +16,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/npy"
 	"github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/testdata/gen/driving"
@@ -224,6 +225,7 @@ var twinContracts = map[string][]string{
 
 // TestDriveTwin: over 10 frames of a drive in which frame 8 is missing, histories have what is computed by hand.
 func TestDriveTwin(t *testing.T) {
+	fulltest.Long(t)
 	for contract, names := range twinContracts {
 		t.Run(contract, func(t *testing.T) {
 			var models []*driving.Model

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
@@ -32,6 +33,7 @@ func (d *counting) Capture(ctx context.Context, ops []hal.Op) (hal.Graph, error)
 // TestAStepMovesFramesInAndOutputsOutAlone: on a device with memory of its own a step sends the pictures and its few numbers, and fetches the models'
 // outputs; one that shares the host's memory copies no picture: it reads each where the camera has put it. All give the same bits.
 func TestAStepMovesFramesInAndOutputsOutAlone(t *testing.T) {
+	fulltest.Long(t)
 	p := step(t, "vision", "policy")
 	sent, fetched := 0, 0
 	for _, b := range p.Variants[0].Buffers {

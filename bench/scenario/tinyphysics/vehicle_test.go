@@ -103,6 +103,7 @@ func (w *twin) rollout(d *Drives, i int) (steer, lataccel []float64, token []int
 // number is within 1e-5 of a cumulative probability and that differs. Drives of the second rollout find what the first
 // one's left on the device; one is long enough for costs to end before it does.
 func TestRollout_EqualsAPlainLoop(t *testing.T) {
+	fulltest.Long(t)
 	m := smallNetwork(t)
 	network, err := onnx.Import(m, onnx.ImportOptions{Batch: 1})
 	require.NoError(t, err)
@@ -130,6 +131,7 @@ func TestRollout_EqualsAPlainLoop(t *testing.T) {
 
 // TestRollout_GivesADriveTheSameBitsInAnyCompany runs the same drive alone and among others.
 func TestRollout_GivesADriveTheSameBitsInAnyCompany(t *testing.T) {
+	fulltest.Long(t)
 	batch, counts := 4, []int{1, 4, 7}
 	if fulltest.Runs(t.Name()) {
 		batch, counts = 64, []int{1, 7, 64, 1024}

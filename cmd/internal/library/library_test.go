@@ -12,6 +12,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
@@ -60,6 +61,7 @@ func open(t *testing.T, opt Options) *Model {
 }
 
 func TestARunIsThatOfASession(t *testing.T) {
+	fulltest.Long(t)
 	settings(t)
 	path, gen := file(t, "supercombo")
 	m := open(t, Options{Paths: []string{path}, Flags: []string{"--precision", "fp32"}})
@@ -291,6 +293,7 @@ func TestCodes(t *testing.T) {
 
 // TestALoopIsThatOfModeld opens vision and policy as one.
 func TestALoopIsThatOfModeld(t *testing.T) {
+	fulltest.Long(t)
 	settings(t)
 	vision, _ := file(t, "vision")
 	policy, _ := file(t, "policy")

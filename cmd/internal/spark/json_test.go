@@ -15,6 +15,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/internal/cli"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -56,6 +57,7 @@ func unmeasured(x any, path string) (out []string) {
 // TestJSON_NullWhereNothingWasMeasured runs the commands that write JSON without what they could measure: no ptxas,
 // budget, reference, GPU or second run.
 func TestJSON_NullWhereNothingWasMeasured(t *testing.T) {
+	fulltest.Long(t)
 	t.Chdir(t.TempDir())
 	t.Setenv("PTXAS", "")
 	t.Setenv("PATH", t.TempDir())

@@ -14,6 +14,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/testing/foreignkernels"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/golden"
 )
 
@@ -229,6 +230,7 @@ func (f *fault) apply() (edit func(string) (string, error), mend func()) {
 // check reports them. docs/data/device-faults.csv counts them by compiler; UPDATE=1 writes it. The faults are the
 // interpreter's; native code computes the same bits.
 func TestOthersKernelsNoticeABrokenDevice(t *testing.T) {
+	fulltest.Long(t)
 	opts := emu.Options{Check: true, Engine: emu.Specification, Workers: 1}
 	uses := map[string][]foreignkernels.Case{}
 	for _, c := range foreignkernels.Cases() {

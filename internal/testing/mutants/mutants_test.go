@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/golden"
 )
 
@@ -16,6 +17,7 @@ const testsPage = "../../../docs/testing.md"
 // TestNoMutantGoesUnnoticed runs every mutant: each is found, unless Table says why it breaks nothing and its outputs
 // equal the unchanged program's bit for bit. docs/data/mutants.csv says what finds each; UPDATE=1 writes it.
 func TestNoMutantGoesUnnoticed(t *testing.T) {
+	fulltest.Long(t)
 	ctx := context.Background()
 	models := map[string]*model{}
 	for i := range Table {

@@ -226,8 +226,8 @@ func TestRandomRegions(t *testing.T) {
 		n = *count
 	case fulltest.All():
 		n = 20000
-	case testing.Short():
-		n = 100
+	case !fulltest.Some():
+		n = 250
 	}
 	families, fallbacks, refused, faults := map[string]int{}, map[string]int{}, map[string]int{}, 0
 	var rejected, elements, exact int

@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -44,6 +45,7 @@ func device(t *testing.T) hal.Device {
 
 // TestONNX_ComputesWhatTheLayersDo for observations that it was not fitted to.
 func TestONNX_ComputesWhatTheLayersDo(t *testing.T) {
+	fulltest.Long(t)
 	p, err := fitted()
 	require.NoError(t, err)
 	g, err := onnx.Import(file(t), onnx.ImportOptions{})

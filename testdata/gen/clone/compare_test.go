@@ -109,6 +109,7 @@ func adapted(t *testing.T, d hal.Device, damage float64) (damaged, mended *onnx.
 // adapter that was trained on it better than it. The policy itself in fp16 is not found to differ by what matters;
 // neither is the policy from itself.
 func TestCompare_FindsDamageAndItsRepair(t *testing.T) {
+	fulltest.Long(t)
 	d := device(t)
 	x := &trial{r: &scenario.Runner{Device: d}, n: 40, seconds: 12}
 	m := file(t)

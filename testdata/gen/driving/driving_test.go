@@ -29,6 +29,7 @@ func decode(t *testing.T, m *Model) *onnx.Model {
 // The files' hashes: the same on every machine. A change of the generator changes them, and results measured on its
 // models with them.
 func TestSameBytesEverywhere(t *testing.T) {
+	fulltest.Long(t)
 	for name, want := range map[string]string{
 		"vision":      "b3523b81aaf30a71",
 		"policy":      "2d0e63d749d073a5",
@@ -158,6 +159,7 @@ func compare(x, y []float64) (deviation, correlation float64) {
 
 // ONNX Runtime and the importer with the reference evaluator share nothing.
 func TestOnnxRuntimeAgrees(t *testing.T) {
+	fulltest.Long(t)
 	py := os.Getenv("SPARK_PYTHON")
 	if py == "" {
 		py, _ = filepath.Abs(filepath.Join("..", "..", "..", ".venv", "bin", "python"))

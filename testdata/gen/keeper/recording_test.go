@@ -12,6 +12,7 @@ import (
 	"github.com/spark-compile/spark-compile/bench/scenario"
 	"github.com/spark-compile/spark-compile/frontend/onnx"
 	drawing "github.com/spark-compile/spark-compile/internal/openpilot"
+	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/runtime/modeld"
 )
 
@@ -40,6 +41,7 @@ func filmed(on drawing.Road, metres int) *scenario.Recording {
 // TestKeeper_ReturnsToTheMiddleOfARecording: from beside the middle of the lane, where no frame was recorded, the model
 // comes back as it does by pictures that are drawn from where it is.
 func TestKeeper_ReturnsToTheMiddleOfARecording(t *testing.T) {
+	fulltest.Long(t)
 	m, err := Fitted()
 	require.NoError(t, err)
 	file, err := m.ONNX()
