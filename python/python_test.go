@@ -64,11 +64,9 @@ func environment(t *testing.T, library, data string) []string {
 	return env
 }
 
-// quick is the module that always runs. The others are long, and need more models than policy and supercombo.
-const quick = "test_model"
-
 // TestThePythonPackage runs python/tests, a module at a time.
 func TestThePythonPackage(t *testing.T) {
+	fulltest.Long(t) // builds the C library, too
 	py := interpreter(t)
 	library, _ := clibrary.Build(t)
 	clibrary.Reads(t, "sparkcompile", "tests")
@@ -81,9 +79,6 @@ func TestThePythonPackage(t *testing.T) {
 	for _, path := range modules {
 		name := strings.TrimSuffix(filepath.Base(path), ".py")
 		t.Run(name, func(t *testing.T) {
-			if name != quick {
-				fulltest.Long(t)
-			}
 			cmd := exec.Command(py, "-X", "faulthandler", "-W", "error", "-m", "unittest", "-v", "tests."+name) // -v names what ran
 			cmd.Env = environment(t, library, data)
 			text, err := cmd.CombinedOutput()
@@ -110,9 +105,6 @@ func prepare(t *testing.T, dir string) {
 	f := &fixture{t, dir, d}
 	f.model("policy", "fp16")
 	f.model("supercombo", "fp16")
-	if !fulltest.Some() {
-		return
-	}
 	f.driving("driving", "vision", "policy")
 	f.monitoring("monitoring", "dmonitoring")
 	f.monitoring("monitoring_luma", "dmonitoring_luma")
