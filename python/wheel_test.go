@@ -99,6 +99,7 @@ func TestWheel_RefusesBadInput(t *testing.T) {
 
 // TestTheHeaderDeclaresWhatTheLibraryHas, and nothing else.
 func TestTheHeaderDeclaresWhatTheLibraryHas(t *testing.T) {
+	fulltest.Long(t) // builds the C library
 	library, header := clibrary.Build(t)
 	raw, err := os.ReadFile(filepath.Join(header, "sparkcompile.h"))
 	require.NoError(t, err)
