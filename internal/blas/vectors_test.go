@@ -73,3 +73,29 @@ func TestPositive(t *testing.T) {
 		require.Equal(t, bits(want), bits(x))
 	}
 }
+
+// TestRequantise: of every length, to one number and to two, with the bits of the definition, and writes nothing past the end.
+func TestRequantise(t *testing.T) {
+	rng := rand.New(rand.NewPCG(12, 13))
+	for _, r := range []*Rounding{NewRounding(3, -6, 448, 0.37), NewRounding(1, 0, 6, 3)} {
+		for n := range 40 {
+			x := make([]float32, n+1)
+			for i := range x {
+				x[i] = float32(rng.NormFloat64() * math.Exp2(float64(rng.IntN(24)-12)))
+			}
+			one, two := append([]float32{}, x...), append([]float32{}, x...)
+			r.Requantise(one[:n])
+			r.Requantise2(two[:n])
+			for i, f := range x {
+				wantOne, wantTwo := f, f
+				if i < n {
+					scaled := float32(f * r.inverse)
+					near := r.round(scaled)
+					wantOne, wantTwo = float32(near*r.by), float32((near+r.round(scaled-near))*r.by)
+				}
+				require.Equal(t, math.Float32bits(wantOne), math.Float32bits(one[i]), "%d of %d", i, n)
+				require.Equal(t, math.Float32bits(wantTwo), math.Float32bits(two[i]), "%d of %d", i, n)
+			}
+		}
+	}
+}
