@@ -1,6 +1,9 @@
 package ir
 
-import "github.com/spark-compile/spark-compile/internal/blas"
+import (
+	"github.com/spark-compile/spark-compile/internal/blas"
+	"github.com/spark-compile/spark-compile/internal/parallel"
+)
 
 // image is the memory order of a [N, C, spatial…] or [N, spatial…, C] tensor.
 type image struct {
@@ -80,7 +83,7 @@ func evalConv(n *Node, in []*Array) ([]*Array, error) {
 		convDepthwise(x, w, out, bias, xi, yi, offsets)
 		return []*Array{out}, nil
 	}
-	parallel(x.Shape[0]*group*tiles, 1, func(lo, hi int) {
+	parallel.Ranges(x.Shape[0]*group*tiles, 1, func(lo, hi int) {
 		patch, sums := make([]float64, tile*k), make([]float64, outs*tile)
 		at := make([]int, tile)
 		for job := lo; job < hi; job++ {
@@ -130,7 +133,7 @@ func evalConv(n *Node, in []*Array) ([]*Array, error) {
 func allTapOffsets(taps [][]int, ws []window, size, stride []int) []int32 {
 	positions := T(Bool, size...).Numel()
 	out := make([]int32, positions*len(taps))
-	parallel(positions, 1<<10, func(lo, hi int) {
+	parallel.Ranges(positions, 1<<10, func(lo, hi int) {
 		offsets := make([]int, len(taps))
 		c := newCursor(size, lo)
 		for p := lo; p < hi; p++ {
@@ -150,7 +153,7 @@ func convDepthwise(x, w, out *Array, bias []float64, xi, yi image, offsets []int
 	taps := len(w.F) / channels
 	byTap := packRows(w.F, 0, taps, channels, 1, taps)
 	positions := len(offsets) / taps
-	parallel(x.Shape[0]*positions, 1, func(lo, hi int) {
+	parallel.Ranges(x.Shape[0]*positions, 1, func(lo, hi int) {
 		c := newCursor(append([]int{x.Shape[0]}, yi.size...), lo, append([]int{yi.batch}, yi.spatial...))
 		for job := lo; job < hi; job++ {
 			b, p := job/positions, job%positions
@@ -179,7 +182,7 @@ func evalConvInt(n *Node, in []*Array, ws []window, out *Array) ([]*Array, error
 	outs, channels := w.Shape[0]/group, w.Shape[1]
 	taps := grid(w.Shape[2:])
 	positions := T(Bool, yi.size...).Numel()
-	parallel(x.Shape[0]*w.Shape[0], 1, func(lo, hi int) {
+	parallel.Ranges(x.Shape[0]*w.Shape[0], 1, func(lo, hi int) {
 		offsets := make([]int, len(taps))
 		for job := lo; job < hi; job++ {
 			b, o := job/w.Shape[0], job%w.Shape[0]
@@ -218,7 +221,7 @@ func evalConvTranspose(n *Node, in []*Array) ([]*Array, error) {
 	outs, channels := w.Shape[1], w.Shape[0]/group
 	taps := grid(w.Shape[2:])
 	positions := T(Bool, yi.size...).Numel()
-	parallel(positions, 1, func(lo, hi int) {
+	parallel.Ranges(positions, 1, func(lo, hi int) {
 		c := newCursor(yi.size, lo, yi.spatial)
 		offsets := make([]int, len(taps))
 		for p := lo; p < hi; p++ {

@@ -2,38 +2,11 @@ package ir
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 )
-
-// parallel splits [0, n) into pieces of at least grain and calls f on them, on all cores.
-func parallel(n, grain int, f func(lo, hi int)) {
-	workers := min(runtime.GOMAXPROCS(0), n/max(grain, 1))
-	if workers < 2 {
-		if n > 0 {
-			f(0, n)
-		}
-		return
-	}
-	pieces := min(workers*4, n)
-	var wg sync.WaitGroup
-	next := make(chan int, pieces)
-	for p := range pieces {
-		next <- p
-	}
-	close(next)
-	for range workers {
-		wg.Go(func() {
-			for p := range next {
-				f(n*p/pieces, n*(p+1)/pieces)
-			}
-		})
-	}
-	wg.Wait()
-}
 
 // strides of a dense row-major shape.
 func strides(shape []int) []int {
@@ -99,7 +72,7 @@ func evalPointwise(n *Node, in []*Array) ([]*Array, error) {
 		return nil, fmt.Errorf("no meaning for %v", in[0].Type)
 	}
 	onlyFloats := out.F != nil && !slices.ContainsFunc(in, func(a *Array) bool { return a.F == nil })
-	parallel(out.Len(), 1<<12, func(lo, hi int) {
+	parallel.Ranges(out.Len(), 1<<12, func(lo, hi int) {
 		if onlyFloats {
 			eachRow(out.Shape, steps, lo, hi, func(p, count int, at, step []int) { floatRow(n, out.F[p:][:count], in, at, step) })
 			return
@@ -212,7 +185,7 @@ func evalCast(n *Node, in []*Array) ([]*Array, error) {
 		f := to.Format()
 		narrow = func(v float64) float64 { return f.Round(v, saturate) }
 	}
-	parallel(out.Len(), 1<<14, func(lo, hi int) {
+	parallel.Ranges(out.Len(), 1<<14, func(lo, hi int) {
 		if x.F != nil && out.F != nil && to.Bits() > 8 {
 			copy(out.F[lo:hi], x.F[lo:hi])
 			return

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/blas"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 )
 
 // matrices reads an operand of MatMul as matrices of r×c, rows along the contracted dimension last if lastIsK.
@@ -81,7 +82,7 @@ func packRows(x []float64, base, count, k, rowStep, step int) []float64 {
 		return x[base : base+count*k]
 	}
 	out := make([]float64, count*k)
-	parallel(count, 1+(1<<14)/max(k, 1), func(lo, hi int) {
+	parallel.Ranges(count, 1+(1<<14)/max(k, 1), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			at := base + r*rowStep
 			for i := range k {
@@ -102,7 +103,7 @@ func product(left, right []float64, k int, c []float64) {
 	m, cols := a.Count, b.Count
 	tile := tileRows(k)
 	// Split the longer side over the cores; the other one streams past each tile.
-	parallel((max(m, cols)+tile-1)/tile, 1+(1<<16)/max(tile*k*min(m, cols), 1), func(lo, hi int) {
+	parallel.Ranges((max(m, cols)+tile-1)/tile, 1+(1<<16)/max(tile*k*min(m, cols), 1), func(lo, hi int) {
 		lo, hi = lo*tile, min(hi*tile, max(m, cols))
 		for ; lo < hi; lo += tile {
 			if rows := min(tile, hi-lo); m >= cols {
@@ -124,7 +125,7 @@ func evalAttention(n *Node, in []*Array) ([]*Array, error) {
 		full := T(Float64, q.Shape[0], heads, s, t)
 		mask = in[3].strided(full, 0, broadcastStrides(in[3].Shape, full.Shape)).F
 	}
-	parallel(q.Shape[0]*heads, 1, func(lo, hi int) {
+	parallel.Ranges(q.Shape[0]*heads, 1, func(lo, hi int) {
 		weights := make([]float64, t)
 		for bh := lo; bh < hi; bh++ {
 			keys := bh/heads*kv + bh%heads/(heads/kv)

@@ -3,13 +3,15 @@ package ir
 import (
 	"fmt"
 	"slices"
+
+	"github.com/spark-compile/spark-compile/internal/parallel"
 )
 
 // take makes an array of type t whose elements are elements of a. from names the source position of the output at
 // position p, whose index and offset under steps c holds; a negative one leaves the element zero.
 func (a *Array) take(t Type, steps []int, from func(p int, c *cursor) int) *Array {
 	out := NewArray(t)
-	parallel(out.Len(), 1<<14, func(lo, hi int) {
+	parallel.Ranges(out.Len(), 1<<14, func(lo, hi int) {
 		c := newCursor(t.Shape, lo, steps)
 		for p := lo; p < hi; p++ {
 			switch s := from(p, c); {

@@ -1,6 +1,10 @@
 package ir
 
-import "math"
+import (
+	"math"
+
+	"github.com/spark-compile/spark-compile/internal/parallel"
+)
 
 // evalPool walks the windows of MaxPool, AveragePool and LpPool.
 func evalPool(n *Node, in []*Array) ([]*Array, error) {
@@ -21,7 +25,7 @@ func evalPool(n *Node, in []*Array) ([]*Array, error) {
 		results = append(results, indices)
 	}
 	p := pool{node: n, x: x, out: out, indices: indices}
-	parallel(positions, 1, func(lo, hi int) {
+	parallel.Ranges(positions, 1, func(lo, hi int) {
 		c := newCursor(yi.size, lo, yi.spatial)
 		offsets := make([]int, len(taps))
 		for pos := lo; pos < hi; pos++ {

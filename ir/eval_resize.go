@@ -1,6 +1,10 @@
 package ir
 
-import "math"
+import (
+	"math"
+
+	"github.com/spark-compile/spark-compile/internal/parallel"
+)
 
 // resample is how one dimension is resized: for every output coordinate a few input indices with weights.
 type resample struct {
@@ -64,7 +68,7 @@ func (a *Array) along(axis int, r *resample) *Array {
 	t.Shape[axis] = len(r.index)
 	out := NewArray(t)
 	inner, d := strides(a.Shape)[axis], a.Shape[axis]
-	parallel(out.Len(), 1<<12, func(lo, hi int) {
+	parallel.Ranges(out.Len(), 1<<12, func(lo, hi int) {
 		for p := lo; p < hi; p++ {
 			j := p / inner % len(r.index)
 			base := p/inner/len(r.index)*d*inner + p%inner

@@ -1,6 +1,10 @@
 package ir
 
-import "math"
+import (
+	"math"
+
+	"github.com/spark-compile/spark-compile/internal/parallel"
+)
 
 // evalGridSample follows ONNX GridSample 22; the last dimension of the grid names the innermost spatial dimension
 // first.
@@ -11,7 +15,7 @@ func evalGridSample(n *Node, in []*Array) ([]*Array, error) {
 	points := T(Bool, out.Shape[2:]...).Numel()
 	plane := T(Bool, size...).Numel()
 	s := sampler{size: size, mode: n.Attrs.String("mode", "linear"), padding: n.Attrs.String("padding", "zeros"), align: n.Attrs.Bool("align_corners")}
-	parallel(x.Shape[0]*points, 1<<8, func(lo, hi int) {
+	parallel.Ranges(x.Shape[0]*points, 1<<8, func(lo, hi int) {
 		at := make([]float64, r)
 		for p := lo; p < hi; p++ {
 			for i := range at {

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 )
 
 // Reductions and normalisations. Axes are in [0, rank), sorted; an empty list reduces nothing.
@@ -220,7 +221,7 @@ func evalReduce(n *Node, in []*Array) ([]*Array, error) {
 func rows(shape []int, axis int, f func(row, base, step int)) {
 	inner, d := strides(shape)[axis], shape[axis]
 	outer := T(Bool, shape[:axis]...).Numel()
-	parallel(outer*inner, 1+(1<<12)/max(d, 1), func(lo, hi int) {
+	parallel.Ranges(outer*inner, 1+(1<<12)/max(d, 1), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			f(r, r/inner*d*inner+r%inner, inner)
 		}

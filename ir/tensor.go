@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/spark-compile/spark-compile/internal/minifloat"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 )
 
 // RoundTo returns the value of floating-point type d nearest to x, ties to even, rounded once. Beyond the range it is
@@ -356,7 +357,7 @@ func (a *Array) Rounded() *Array {
 	}
 	var changed atomic.Bool
 	rounded := make([]float64, len(a.F))
-	parallel(len(a.F), 1<<14, func(lo, hi int) {
+	parallel.Ranges(len(a.F), 1<<14, func(lo, hi int) {
 		same := true
 		for i, x := range a.F[lo:hi] {
 			r := round(x)

@@ -8,14 +8,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/gofrs/flock"
 
 	"github.com/spark-compile/spark-compile/internal/memory"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 )
 
 // entryID is what an entry is found by: a digest of the program and the kind of device, the sample's key and its inputs.
@@ -94,16 +93,7 @@ func (c *cache) ids(keys []string, inputs []map[string][]byte) []entryID {
 	if c == nil {
 		return out
 	}
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range min(len(keys), runtime.GOMAXPROCS(0)) {
-		all.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(keys)); i = next.Add(1) - 1 {
-				out[i] = c.id(keys[i], inputs[i])
-			}
-		})
-	}
-	all.Wait()
+	parallel.For(len(keys), func(i int) { out[i] = c.id(keys[i], inputs[i]) })
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/spark-compile/spark-compile/hal/emu/internal/jit"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
 
@@ -50,17 +51,7 @@ func (l *launch) run(ctx context.Context, shadow *[]uint64) error {
 	}
 	workers := min(l.dev.opts.Workers, l.blocks)
 	s := &schedule{launch: l, limit: workers * liveBlocks, errBlock: l.blocks}
-	var c crew
-	for range workers - 1 {
-		go func() {
-			if c.join() {
-				defer c.joined.Done()
-				s.work(ctx)
-			}
-		}()
-	}
-	s.work(ctx)
-	c.wait()
+	parallel.Drain(workers, func() bool { return s.turn(ctx) })
 	if s.err == nil && l.check != nil {
 		s.err = l.check.end()
 	}
@@ -87,31 +78,6 @@ func (l *launch) locate() {
 	}
 }
 
-// crew are the workers of a launch other than the caller. A short launch is done before another thread is awake, so
-// workers that have not joined by then are not awaited.
-type crew struct {
-	mu     sync.Mutex
-	closed bool
-	joined sync.WaitGroup
-}
-
-func (c *crew) join() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.joined.Add(1)
-	}
-	return !c.closed
-}
-
-// wait waits for those who have joined. Nobody can after that.
-func (c *crew) wait() {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.joined.Wait()
-}
-
 // schedule hands blocks out to workers.
 type schedule struct {
 	launch *launch
@@ -129,28 +95,27 @@ type schedule struct {
 	errBlock int
 }
 
-// work runs blocks until there are none. A parked block is always resumed by the worker that finds it.
-func (s *schedule) work(ctx context.Context) {
-	for b := s.take(nil); b != nil; b = s.take(b) {
-		if ctx.Err() != nil {
-			b.err = ctx.Err()
-			continue
-		}
+// turn runs a block until it ends or yields. It returns false where there is none to run. A block that has yielded goes to
+// whichever worker asks next: the one that ran it, if no other.
+func (s *schedule) turn(ctx context.Context) bool {
+	b := s.take()
+	if b == nil {
+		return false
+	}
+	if b.err = ctx.Err(); b.err == nil {
 		b.turn()
 	}
+	s.give(b)
+	return true
 }
 
-// take gives back the block that the worker ran and returns the next to run, or nil.
-func (s *schedule) take(b *block) *block {
+// give takes back the block that a worker ran.
+func (s *schedule) give(b *block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b != nil {
-		s.judge(b)
-	}
+	s.judge(b)
 	switch {
 	case s.dead:
-		return nil
-	case b == nil:
 	case b.err != nil:
 		s.live--
 		if b.index < s.errBlock {
@@ -167,7 +132,16 @@ func (s *schedule) take(b *block) *block {
 	default:
 		s.parked = append(s.parked, b)
 	}
-	if s.next < s.launch.blocks && s.live < s.limit {
+}
+
+// take returns the next block to run, or nil.
+func (s *schedule) take() *block {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.dead:
+		return nil
+	case s.next < s.launch.blocks && s.live < s.limit:
 		var n *block
 		if i := len(s.free); i > 0 {
 			n, s.free = s.free[i-1], s.free[:i-1]
@@ -178,11 +152,9 @@ func (s *schedule) take(b *block) *block {
 		s.next++
 		s.live++
 		return s.start(n)
-	}
-	if len(s.parked) == 0 {
+	case len(s.parked) == 0:
 		return nil
-	}
-	if s.live > 0 && len(s.proofs) == s.live && s.err == nil {
+	case s.live > 0 && len(s.proofs) == s.live && s.err == nil:
 		s.err, s.dead = s.deadlock(), true
 		return nil
 	}

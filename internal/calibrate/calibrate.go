@@ -7,6 +7,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/internal/console"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -133,7 +134,7 @@ func (c *Calibration) Sites() []passes.Site { return passes.Sites(c.walk.g) }
 // distance is the relative L2 distance of lists of tensors.
 func distance(got, want []*ir.Tensor) float64 {
 	squares := make([][2]float64, len(want)) // of each tensor: of differences, and of what is wanted
-	each(len(want), func(at int) {
+	parallel.For(len(want), func(at int) {
 		squares[at][0], squares[at][1] = blas.Squares(floats(got[at]), floats(want[at]))
 	})
 	var d, n float64

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/blas"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 )
 
 // factored is a symmetric positive definite matrix H as two triangles.
@@ -24,7 +25,7 @@ const batch = 256
 // batches calls f for ranges of rows that cover n, on all cores, until a context ends.
 func batches(ctx context.Context, n int, f func(lo, hi int)) {
 	size := min(batch, max(32, n/runtime.GOMAXPROCS(0)))
-	until(ctx, (n+size-1)/size, func(i int) { f(i*size, min((i+1)*size, n)) })
+	parallel.ForContext(ctx, (n+size-1)/size, func(i int) { f(i*size, min((i+1)*size, n)) })
 }
 
 // factor decomposes h with a number added to its diagonal, unless the context ends.
@@ -42,7 +43,7 @@ func (h *matrix) factor(ctx context.Context, added float64, pool *BufferPool) *f
 	})
 	cholesky(ctx, l)
 	t := pool.zeros(n, n)
-	until(ctx, (n+panel-1)/panel, func(b int) { // H = R·Rᵀ with R[a][b] = l[n-1-a][n-1-b], and T = Rᵀ
+	parallel.ForContext(ctx, (n+panel-1)/panel, func(b int) { // H = R·Rᵀ with R[a][b] = l[n-1-a][n-1-b], and T = Rᵀ
 		lo, hi := b*panel, min((b+1)*panel, n)
 		for j := range hi {
 			from := l.row(n - 1 - j)

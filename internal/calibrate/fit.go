@@ -7,6 +7,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/internal/console"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
@@ -157,7 +158,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 	if batched := s.node.Region.Members > 0; tech.Bias && a.narrows() {
 		layer.Bias = shift(c.fitted(accExact), c.fitted(accHat), s.axis, batched)
 		spoil(tech.fault, means, layer.Bias)
-		each(len(accHat), func(at int) { move(accHat[at], layer.Bias, s.axis, batched) })
+		parallel.For(len(accHat), func(at int) { move(accHat[at], layer.Bias, s.axis, batched) })
 	}
 	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
@@ -172,7 +173,7 @@ func (c *Calibration) fitStep(ctx context.Context, s *step, a Assignment, tech T
 func shift(exact, hat []*ir.Tensor, axis int, batched bool) []float64 {
 	members, channels, inner := layout(exact[0].Type, axis, batched)
 	ones := make([][]float64, len(exact)) // mean by channel of each input
-	each(len(exact), func(at int) {
+	parallel.For(len(exact), func(at int) {
 		one := make([]float64, members*channels)
 		want, got := floats(exact[at]), floats(hat[at])
 		size := len(want) / members

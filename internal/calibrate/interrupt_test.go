@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -114,7 +115,7 @@ func TestNothingIsHandedOutAfterTheContextHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var after atomic.Int64
-	until(ctx, 1000, func(i int) {
+	parallel.ForContext(ctx, 1000, func(i int) {
 		if i == 3 {
 			cancel()
 			<-ctx.Done()
@@ -125,6 +126,6 @@ func TestNothingIsHandedOutAfterTheContextHasEnded(t *testing.T) {
 	})
 	require.LessOrEqual(t, after.Load(), int64(runtime.GOMAXPROCS(0)), "those that had begun, one a core")
 	after.Store(0)
-	until(ctx, 1, func(int) { after.Add(1) })
+	parallel.ForContext(ctx, 1, func(int) { after.Add(1) })
 	require.Zero(t, after.Load())
 }

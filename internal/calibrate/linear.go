@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/spark-compile/spark-compile/internal/blas"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/ir"
 )
 
@@ -78,7 +79,7 @@ func wide(row []float32) []float64 {
 // permuted is a square matrix with rows and columns in another order.
 func (m *matrix) permuted(order []int, pool *BufferPool) *matrix {
 	out := pool.matrix(m.rows, m.cols)
-	each(m.rows, func(i int) {
+	parallel.For(m.rows, func(i int) {
 		row, from := out.row(i), m.row(order[i])
 		for j, q := range order {
 			row[j] = from[q]

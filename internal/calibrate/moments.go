@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -162,7 +163,7 @@ func (p *patches) rows(arrays int) int {
 func (p *patches) columns(arrays []*ir.Tensor, held []bool, member, group int) *matrix {
 	count := p.rows(len(arrays))
 	out := p.pool.matrix(p.k, count*len(arrays))
-	each(len(arrays), func(i int) {
+	parallel.For(len(arrays), func(i int) {
 		const some = 16 // positions whose elements are turned at a time
 		from, block := floats(arrays[i]), make([]float32, some*p.k)
 		for first := 0; first < count; first += some {
@@ -180,7 +181,7 @@ func (p *patches) columns(arrays []*ir.Tensor, held []bool, member, group int) *
 			}
 		}
 	})
-	each(p.k, func(k int) {
+	parallel.For(p.k, func(k int) {
 		row := out.row(k)
 		total, seen := 0.0, 0
 		for i := range arrays {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/internal/blas"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 	"github.com/spark-compile/spark-compile/runtime"
@@ -66,7 +67,7 @@ func (p *product) of(ctx context.Context, inputs []*ir.Tensor, weights *ir.Tenso
 	}
 	image := p.positions / images
 	blocks := (image + size - 1) / size
-	until(ctx, len(inputs)*s.Members*images*blocks, func(i int) {
+	parallel.ForContext(ctx, len(inputs)*s.Members*images*blocks, func(i int) {
 		at, member, first := i/blocks/images/s.Members, i/blocks/images%s.Members, i%blocks*size
 		p.block(floats(out[at]), floats(inputs[at]), panels[member*p.groups:], member, i/blocks%images, first, min(size, image-first))
 	})
@@ -78,7 +79,7 @@ func (p *product) pack(weights *ir.Tensor) []*blas.Panels {
 	s, w := p.site, runtime.View[float32](weights.Dense())
 	out := make([]*blas.Panels, s.Members*p.groups)
 	count := s.N / p.groups
-	each(len(out), func(i int) {
+	parallel.For(len(out), func(i int) {
 		rows := make([]float32, count*s.K)
 		for n := range count {
 			for k := range s.K {

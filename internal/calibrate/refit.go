@@ -7,6 +7,7 @@ import (
 
 	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/internal/console"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -128,7 +129,7 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 			}
 		}
 		layer.Bias = reliable(miss)
-		each(len(acc), func(at int) { move(acc[at], layer.Bias, s.axis, batched) })
+		parallel.For(len(acc), func(at int) { move(acc[at], layer.Bias, s.axis, batched) })
 	}
 	if format != precision.Half || layer.Bias != nil {
 		f.Plan.Layers[name] = layer
@@ -140,7 +141,7 @@ func (c *Calibration) refitStep(ctx context.Context, s *step, st *stores, tech T
 func meansOf(list []*ir.Tensor, axis int, batched bool) [][]float32 {
 	members, channels, inner := layout(list[0].Type, axis, batched)
 	out := make([][]float32, len(list))
-	each(len(list), func(at int) {
+	parallel.For(len(list), func(at int) {
 		sums, xs := make([]float64, members*channels), floats(list[at])
 		size := len(xs) / members
 		if inner == 1 {

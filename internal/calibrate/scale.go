@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/spark-compile/spark-compile/internal/blas"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/internal/precision"
 	"github.com/spark-compile/spark-compile/ir"
 )
@@ -146,7 +147,7 @@ func store(xs []float32, f precision.Operand, scale float64) {
 	inverse, by := float32(1/scale), float32(scale)
 	if f.Max() < 1e6 { // else the sum that rounds has no place in f32
 		r := blas.NewRounding(f.Mantissa, 1-f.Bias, f.Max(), scale)
-		spread(len(xs), func(lo, hi int) {
+		parallel.Ranges(len(xs), 256, func(lo, hi int) {
 			if f.HiLo {
 				r.Requantise2(xs[lo:hi])
 			} else {
@@ -155,7 +156,7 @@ func store(xs []float32, f precision.Operand, scale float64) {
 		})
 		return
 	}
-	spread(len(xs), func(lo, hi int) {
+	parallel.Ranges(len(xs), 256, func(lo, hi int) {
 		for i, x := range xs[lo:hi] {
 			xs[lo+i] = float32(f.Value(float64(float32(x*inverse)))) * by
 		}
@@ -163,7 +164,7 @@ func store(xs []float32, f precision.Operand, scale float64) {
 }
 
 func storeBlocks(xs []float32, scale float64) {
-	spread(len(xs)/ir.BlockSize, func(lo, hi int) {
+	parallel.Ranges(len(xs)/ir.BlockSize, 256, func(lo, hi int) {
 		var x, y [ir.BlockSize]float64
 		var by [1]float64
 		for b := lo; b < hi; b++ {

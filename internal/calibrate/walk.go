@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/passes"
 )
@@ -207,7 +208,7 @@ func (s *step) finish(ctx context.Context, e Evaluator, in [][]*ir.Tensor, ancho
 	if s.ending != nil {
 		outs = make([][]*ir.Tensor, len(anchors))
 		t := s.node.Outputs[0].Type
-		each(len(anchors), func(at int) {
+		parallel.For(len(anchors), func(at int) {
 			to := &ir.Tensor{Type: t, Data: anchors[at].Data}
 			if at < keep && len(s.ending) > 0 {
 				to.Data = slices.Clone(to.Data)

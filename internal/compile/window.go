@@ -3,13 +3,11 @@ package compile
 import (
 	"context"
 	"math"
-	goruntime "runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/spark-compile/spark-compile/internal/blas"
 	"github.com/spark-compile/spark-compile/internal/calibrate"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/ir"
 	"github.com/spark-compile/spark-compile/runtime"
 )
@@ -92,24 +90,10 @@ func (r *nativeRegion) evaluate(ctx context.Context, n *ir.Node, in [][]*ir.Tens
 	}
 	w, size := r.windows[0], n.Outputs[0].Type.Numel()/members
 	images, blocks := size/(w.Rows*w.Columns*w.Channels), (w.Rows+rowsAtOnce-1)/rowsAtOnce
-	spread(ctx, len(in)*members*images*blocks, func(i int) {
+	parallel.ForContext(ctx, len(in)*members*images*blocks, func(i int) {
 		at, member, image, row := i/blocks/images/members, i/blocks/images%members, i/blocks%images, i%blocks*rowsAtOnce
 		to, from := runtime.View[float32](outs[at][0].Data)[member*size:], runtime.View[float32](in[at][r.from].Data)[member*stride:]
 		r.windows[member].Of(to[image*w.Rows*w.Columns*w.Channels:], from[image*w.Height*w.Width*w.Channels:], row, min(row+rowsAtOnce, w.Rows))
 	})
 	return outs, ctx.Err()
-}
-
-// spread calls f for every index below n, on all cores, until the context ends.
-func spread(ctx context.Context, n int, f func(i int)) {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(n, goruntime.GOMAXPROCS(0)) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				f(i)
-			}
-		})
-	}
-	wg.Wait()
 }
