@@ -1,5 +1,3 @@
-//go:build linux && (amd64 || arm64)
-
 package collectives
 
 import (
@@ -17,8 +15,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
+	"github.com/spark-compile/spark-compile/internal/dlopen"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -79,20 +76,20 @@ func openMPI(paths []string) (*mpiLibrary, error) {
 				continue
 			}
 		}
-		handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+		handle, err := dlopen.OpenGlobal(path)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		l := &mpiLibrary{name: path, world: mpichWorld, bytes: mpichByte, entries: map[string]uintptr{}}
 		for _, name := range mpiFunctions {
-			if l.entries[name], err = purego.Dlsym(handle, name); err != nil {
+			if l.entries[name], err = handle.Symbol(name); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 		}
-		if world, err := purego.Dlsym(handle, "ompi_mpi_comm_world"); err == nil {
+		if world, err := handle.Symbol("ompi_mpi_comm_world"); err == nil {
 			l.world = world
-			if l.bytes, err = purego.Dlsym(handle, "ompi_mpi_byte"); err != nil {
+			if l.bytes, err = handle.Symbol("ompi_mpi_byte"); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 		}
@@ -105,8 +102,8 @@ func openMPI(paths []string) (*mpiLibrary, error) {
 //
 //go:uintptrescapes
 func (l *mpiLibrary) call(name string, args ...uintptr) error {
-	if code, _, _ := purego.SyscallN(l.entries[name], args...); int32(code) != 0 {
-		return fmt.Errorf("%s: error %d of %s", name, int32(code), l.name)
+	if code := int32(dlopen.Call(l.entries[name], args...)); code != 0 {
+		return fmt.Errorf("%s: error %d of %s", name, code, l.name)
 	}
 	return nil
 }
@@ -125,6 +122,9 @@ func (l *mpiLibrary) version() string {
 // joinMPI initialises the library.
 func joinMPI(ctx context.Context, p place, getenv func(string) string) (Group, error) {
 	l, err := openMPI(mpiPaths(getenv))
+	if errors.Is(err, dlopen.ErrUnsupported) {
+		return nil, fmt.Errorf("%s started this process as rank %d of %d: set MASTER_ADDR to the first rank's machine: %w", p.launcher, p.rank, p.size, err)
+	}
 	if err != nil || l == nil {
 		return nil, fmt.Errorf("%s started this process as rank %d of %d, but its library cannot be opened (%w): name libmpi.so in %s, or set MASTER_ADDR to the first rank's machine to do without", p.launcher, p.rank, p.size, errors.Join(err, errNoMPI), MPIVariable)
 	}

@@ -1,5 +1,3 @@
-//go:build linux && (amd64 || arm64)
-
 package collectives
 
 import (
@@ -11,9 +9,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/dlopen"
 	"github.com/spark-compile/spark-compile/runtime"
 )
 
@@ -40,13 +37,13 @@ func openNCCL(path string) (*nccl, error) {
 	if path == "" {
 		path = "libnccl.so.2"
 	}
-	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	handle, err := dlopen.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be opened (%w): install NCCL, or name the library in %s", path, err, NCCLVariable)
 	}
 	n := &nccl{path: path, entries: map[string]uintptr{}}
 	for _, name := range ncclFunctions {
-		if n.entries[name], err = purego.Dlsym(handle, name); err != nil {
+		if n.entries[name], err = handle.Symbol(name); err != nil {
 			return nil, fmt.Errorf("%s has no %s: NCCL 2.23 or newer is needed", path, name)
 		}
 	}
@@ -62,8 +59,7 @@ func openNCCL(path string) (*nccl, error) {
 //
 //go:uintptrescapes
 func (n *nccl) call(name string, args ...uintptr) error {
-	code, _, _ := purego.SyscallN(n.entries[name], args...)
-	return n.failure(name, int32(code))
+	return n.failure(name, int32(dlopen.Call(n.entries[name], args...)))
 }
 
 // failure is the error of a result.
@@ -72,7 +68,7 @@ func (n *nccl) failure(name string, code int32) error {
 		return nil
 	}
 	text := "?"
-	if at, _, _ := purego.SyscallN(n.entries["ncclGetErrorString"], uintptr(code)); at != 0 {
+	if at := dlopen.Call(n.entries["ncclGetErrorString"], uintptr(code)); at != 0 {
 		text = cString(at)
 	}
 	return fmt.Errorf("%s: %s (%d): NCCL_DEBUG=WARN says more", name, text, code)

@@ -1,16 +1,13 @@
-//go:build linux && (amd64 || arm64)
-
 package cuda
 
 import (
+	"errors"
 	"fmt"
-	goruntime "runtime"
 	"strings"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/dlopen"
 )
 
 // symbols are the driver's exported names that are used (CUDA Driver API, reference manual): a versioned one is what
@@ -49,9 +46,10 @@ type driver struct {
 
 // openDriver opens the library and finds every entry point; a driver that lacks one is too old.
 func openDriver(path string) (*driver, error) {
-	goruntime.LockOSThread() // dlerror's text is the thread's
-	defer goruntime.UnlockOSThread()
-	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	lib, err := dlopen.OpenGlobal(path)
+	if errors.Is(err, dlopen.ErrUnsupported) {
+		return nil, fmt.Errorf("%w: %w", hal.ErrNoDriver, err)
+	}
 	if err != nil {
 		if strings.Contains(err.Error(), "No such file") {
 			return nil, fmt.Errorf("%w: %s not found", hal.ErrNoDriver, path)
@@ -60,12 +58,12 @@ func openDriver(path string) (*driver, error) {
 	}
 	d := &driver{entries: map[string]uintptr{}}
 	for _, s := range symbols {
-		if d.entries[plain(s)], err = purego.Dlsym(lib, s); err != nil {
+		if d.entries[plain(s)], err = lib.Symbol(s); err != nil {
 			return nil, fmt.Errorf("%w: %s has no %s: a driver for CUDA 12 or newer is needed", hal.ErrDriverTooOld, path, s)
 		}
 	}
 	for _, s := range newer {
-		if entry, err := purego.Dlsym(lib, s); err == nil {
+		if entry, err := lib.Symbol(s); err == nil {
 			d.entries[plain(s)] = entry
 		}
 	}
@@ -81,8 +79,7 @@ func (d *driver) call(name string, args ...uintptr) error {
 	if fn == 0 {
 		return fmt.Errorf("%s is not among the driver's entry points in use", name)
 	}
-	r, _, _ := purego.SyscallN(fn, args...)
-	return d.failure(name, int(int32(r)))
+	return d.failure(name, int(int32(dlopen.Call(fn, args...))))
 }
 
 func (d *driver) failure(name string, code int) error {
@@ -97,7 +94,8 @@ func (d *driver) errorName(code int) string {
 		return "CUDA error"
 	}
 	var text *byte
-	if r, _, _ := purego.SyscallN(d.entries["cuGetErrorName"], uintptr(code), uintptr(unsafe.Pointer(&text))); int32(r) != 0 || text == nil {
+	r := dlopen.Call(d.entries["cuGetErrorName"], uintptr(code), uintptr(unsafe.Pointer(&text)))
+	if int32(r) != 0 || text == nil {
 		return "CUDA error"
 	}
 	return goString(text)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spark-compile/spark-compile/hal"
+	"github.com/spark-compile/spark-compile/internal/dlopen"
 )
 
 type remedy struct {
@@ -15,6 +16,7 @@ type remedy struct {
 
 // remedies are the faults of a device, after which another device may work, each with what the user can do about it.
 var remedies = []remedy{
+	{dlopen.ErrUnsupported, ""}, // the error says which program to take
 	{hal.ErrDriverTooOld, "install a newer NVIDIA driver (580 or newer for GB10); reboot if you just did"},
 	{hal.ErrNoDriver, "install the NVIDIA driver"},
 	{hal.ErrNoDevice, "is the GPU visible (nvidia-smi, CUDA_VISIBLE_DEVICES, the container's --gpus)?"},
@@ -35,9 +37,13 @@ func Explain(err error) error {
 		return err
 	}
 	for _, r := range remedies {
-		if errors.Is(err, r.is) && r.text != "" {
-			return explained{fmt.Errorf("%w: %s", err, r.text)}
+		if !errors.Is(err, r.is) {
+			continue
 		}
+		if r.text == "" {
+			return err
+		}
+		return explained{fmt.Errorf("%w: %s", err, r.text)}
 	}
 	return err
 }

@@ -1,15 +1,13 @@
-//go:build linux && (amd64 || arm64)
-
 package nvml
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	goruntime "runtime"
 	"strings"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
+	"github.com/spark-compile/spark-compile/internal/dlopen"
 )
 
 // libraryName is NVML's soname, which the driver installs.
@@ -79,9 +77,10 @@ func openLibrary() (Source, error) { return newLibrary(libraryName) }
 
 // newLibrary opens the library at a path and initialises it.
 func newLibrary(path string) (Source, error) {
-	goruntime.LockOSThread() // dlerror's text belongs to the thread
-	defer goruntime.UnlockOSThread()
-	lib, err := purego.Dlopen(path, purego.RTLD_NOW)
+	lib, err := dlopen.Open(path)
+	if errors.Is(err, dlopen.ErrUnsupported) {
+		return nil, err
+	}
 	if err != nil {
 		if strings.Contains(err.Error(), "No such file") {
 			return nil, fmt.Errorf("NVML: %s is not installed", path)
@@ -104,9 +103,9 @@ func newLibrary(path string) (Source, error) {
 }
 
 // find stores the first of the names that the library exports.
-func (l *library) find(lib uintptr, names []string) bool {
+func (l *library) find(lib dlopen.Library, names []string) bool {
 	for _, name := range names {
-		if entry, err := purego.Dlsym(lib, name); err == nil {
+		if entry, err := lib.Symbol(name); err == nil {
 			l.entries[names[0]] = entry
 			return true
 		}
@@ -120,8 +119,7 @@ func (l *library) call(name string, args ...uintptr) result {
 	if entry == 0 {
 		return functionNotFound
 	}
-	r, _, _ := purego.SyscallN(entry, args...)
-	return result(int32(r))
+	return result(int32(dlopen.Call(entry, args...)))
 }
 
 func (l *library) Name() string { return "NVML" }

@@ -10,11 +10,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spark-compile/spark-compile/internal/dlopen"
 )
 
 // fakeLibrary builds testdata/fakenvml.c with macros; it skips the test where gcc is missing.
 func fakeLibrary(t *testing.T, macros ...string) string {
 	t.Helper()
+	if !dlopen.Supported {
+		t.Skip(dlopen.ErrUnsupported)
+	}
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Skip("gcc is missing: the fake library cannot be built")

@@ -1,8 +1,8 @@
 // Package nvml reads the state of a machine's GPUs from NVIDIA's management layer: identity, memory, clocks, power,
-// temperature and utilisation. It has two sources: the management library (opened by purego, without cgo) and the
+// temperature and utilisation. It has two sources: the management library (opened at run time, without cgo) and the
 // output of nvidia-smi.
 //
-//	library.go   NVML through purego
+//	library.go   NVML
 //	smi.go       nvidia-smi
 //
 // A figure that a GPU does not report is absent, never zero: GB10 shares its memory with the CPU, and NVML returns
@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/spark-compile/spark-compile/internal/dlopen"
 )
 
 // Source is a way to query the management layer.
@@ -152,9 +154,6 @@ type Options struct {
 // ErrUnavailable means that neither source is available.
 var ErrUnavailable = errors.New("no management layer")
 
-// errNoLibrary means that this build has no access to the library, which nobody who runs it can change.
-var errNoLibrary = errors.New("NVML: not supported on this platform")
-
 // Open opens the library, or finds nvidia-smi if that fails. The error gives the reason for each.
 func Open(opt Options) (Source, error) {
 	lib, first := openLibrary()
@@ -165,7 +164,7 @@ func Open(opt Options) (Source, error) {
 	if second == nil {
 		return smi, nil
 	}
-	if errors.Is(first, errNoLibrary) {
+	if errors.Is(first, dlopen.ErrUnsupported) {
 		return nil, fmt.Errorf("%w: %v", ErrUnavailable, second)
 	}
 	return nil, fmt.Errorf("%w: %v; %v", ErrUnavailable, first, second)

@@ -13,6 +13,7 @@ import (
 	"github.com/spark-compile/spark-compile/hal"
 	"github.com/spark-compile/spark-compile/hal/emu"
 	"github.com/spark-compile/spark-compile/hal/placement"
+	"github.com/spark-compile/spark-compile/internal/dlopen"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/internal/toolchain"
@@ -79,7 +80,11 @@ func (t *tool) checkDriver(s *status) check {
 		why = m.Missing[0]
 	}
 	if len(m.GPUs) == 0 && strings.HasPrefix(why, hal.ErrNoDriver.Error()) {
-		return check{"driver", missing, why, "install the NVIDIA driver; the CPU device works without it"}
+		remedy := "the CPU device works without it"
+		if dlopen.Supported {
+			remedy = "install the NVIDIA driver; " + remedy
+		}
+		return check{"driver", missing, why, remedy}
 	}
 	return check{"driver", failed, why, "check that the kernel module is loaded and the GPU visible (nvidia-smi, CUDA_VISIBLE_DEVICES, the container's --gpus)"}
 }

@@ -1,5 +1,3 @@
-//go:build linux && (amd64 || arm64)
-
 // Package fakecuda builds the stand-in for libcuda.so.1 (hal/cuda/testdata/fakecuda.c) for tests and controls it.
 package fakecuda
 
@@ -13,7 +11,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
+	"github.com/spark-compile/spark-compile/internal/dlopen"
 )
 
 // Driver is a built library. A process that opens it under two paths gets two drivers.
@@ -28,6 +26,9 @@ func Build(t *testing.T) *Driver {
 	d, err := New(t.TempDir())
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Skip("gcc is missing: the fake driver cannot be built")
+	}
+	if errors.Is(err, dlopen.ErrUnsupported) {
+		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -47,12 +48,12 @@ func New(dir string) (*Driver, error) {
 	if out, err := exec.Command(gcc, "-shared", "-fPIC", "-O1", "-w", "-o", d.Path, source).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
-	lib, err := purego.Dlopen(d.Path, purego.RTLD_NOW)
+	lib, err := dlopen.Open(d.Path)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"fake_log", "fake_reset", "fake_fail", "fake_balance", "fake_set", "fake_contexts"} {
-		if d.symbols[name], err = purego.Dlsym(lib, name); err != nil {
+		if d.symbols[name], err = lib.Symbol(name); err != nil {
 			return nil, err
 		}
 	}
@@ -65,7 +66,7 @@ func (d *Driver) Reset(unified bool) {
 	if unified {
 		flag = 1
 	}
-	purego.SyscallN(d.symbols["fake_reset"], flag)
+	dlopen.Call(d.symbols["fake_reset"], flag)
 }
 
 // Set changes a property of the device until the next reset: devices, version, host coherent, managed coherent, managed offered,
@@ -91,8 +92,7 @@ func (d *Driver) call(function, text string, numbers ...int) int32 {
 	for _, n := range numbers {
 		args = append(args, uintptr(n))
 	}
-	r, _, _ := purego.SyscallN(d.symbols[function], args...)
-	return int32(r)
+	return int32(dlopen.Call(d.symbols[function], args...))
 }
 
 // Balance counts the objects created and not freed, Contexts the contexts that are retained, Held both.
@@ -101,13 +101,12 @@ func (d *Driver) Contexts() int { return d.count("fake_contexts") }
 func (d *Driver) Held() int     { return d.Balance() + d.Contexts() }
 
 func (d *Driver) count(function string) int {
-	r, _, _ := purego.SyscallN(d.symbols[function])
-	return int(int32(r))
+	return int(int32(dlopen.Call(d.symbols[function])))
 }
 
 // Log lists what the driver was told to do since the last reset.
 func (d *Driver) Log() []string {
-	r, _, _ := purego.SyscallN(d.symbols["fake_log"])
+	r := dlopen.Call(d.symbols["fake_log"])
 	text := *(**byte)(unsafe.Pointer(&r))
 	n := 0
 	for *(*byte)(unsafe.Add(unsafe.Pointer(text), n)) != 0 {
