@@ -25,7 +25,7 @@ func engines(t testing.TB) []Engine {
 	switch jit.Detect() {
 	case jit.AVX512:
 		return []Engine{JIT, AVX2, Interpreter}
-	case jit.AVX2:
+	case jit.AVX2, jit.NEON:
 		return []Engine{JIT, Interpreter}
 	}
 	t.Skip("no native code on this machine")

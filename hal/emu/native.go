@@ -32,8 +32,8 @@ func (e Engine) level() (jit.Level, error) {
 	case Specification:
 		return jit.None, nil
 	case JIT, AVX2:
-		if have == jit.None {
-			return have, fmt.Errorf("emu: engine %s: native code needs Linux on amd64 with AVX2; the interpreter runs anywhere", e)
+		if have == jit.None || e == AVX2 && have == jit.NEON {
+			return jit.None, fmt.Errorf("emu: engine %s: native code needs Linux on amd64 with AVX2 (jit: or on arm64); the interpreter runs anywhere", e)
 		}
 		if e == AVX2 {
 			have = jit.AVX2

@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import (
@@ -132,9 +130,6 @@ func nativeForms() map[string]translator {
 	return t
 }
 
-// shiftI emits a shift by an immediate; in these the destination is the second register field.
-func (e *emitter) shiftI(o vop, ext, dst, src int, n byte) { e.vi(o, ext, dst, src, n) }
-
 // over is an instruction whose result is a row of a file: body leaves chunk c of it in register 0.
 func over(f file, body func(e *emitter, in *Inst, c int)) translator {
 	return lanewise{file: f, body: body}
@@ -182,7 +177,7 @@ func mad(e *emitter, in *Inst, c int) {
 }
 
 // lane is lane l of a 32-bit row.
-func (e *emitter) lane(row int32, l int) mem { return at(rR, int(row)*128-biasR+4*l) }
+func (e *emitter) lane(row int32, l int) mem { return at(rR, int(row)*128-e.biasR+4*l) }
 
 // wide is mul.wide and mad.wide of 32-bit factors. Rows of the two files cannot overlap, so chunks are independent.
 func wide(signed, add bool) translator {
@@ -191,6 +186,10 @@ func wide(signed, add bool) translator {
 		ext, mul = vpmovsxdq, vpmuldq
 	}
 	return over(q, func(e *emitter, in *Inst, c int) {
+		if e.arm != nil {
+			e.wideNEON(in, c, signed, add)
+			return
+		}
 		e.v(ext, 0, 0, e.half(in.A, c))
 		e.v(ext, 1, 0, e.half(in.B, c))
 		e.v(mul, 0, 0, 1)
@@ -220,6 +219,10 @@ func truncateQ(e *emitter, in *Inst, c int) {
 		e.v(vpermi2d, 0, 1, e.q(in.A, 2*c+1))
 		return
 	}
+	if e.arm != nil {
+		e.truncateNEON(in, c)
+		return
+	}
 	e.v(vmovups, 0, 0, e.q(in.A, 2*c))
 	e.vi(vshufps, 0, 0, e.q(in.A, 2*c+1), 0x88) // 0 1 4 5 2 3 6 7
 	e.vi(vpermq, 0, 0, 0, 0xd8)
@@ -239,10 +242,10 @@ func choice(f file) translator {
 	return simple(f, func(e *emitter, in *Inst, c int) {
 		if e.wide {
 			if e.run.active {
-				e.kmovwM(2, e.p(in.C).plus(2*c))
+				e.x.kmovwM(2, e.p(in.C).plus(2*c))
 			} else {
-				e.kmovdM(1, e.p(in.C))
-				e.kshiftr(2, 1, byte(c*e.lanesOf(f)))
+				e.x.kmovdM(1, e.p(in.C))
+				e.x.kshiftr(2, 1, byte(c*e.lanesOf(f)))
 			}
 			e.v(vmovups, 0, 0, e.from(f, in.B, c))
 			e.vk(f.move, 0, 0, e.from(f, in.A, c), 2)

@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import "unsafe"
@@ -34,7 +32,7 @@ func (e *emitter) copySome(in *Inst) {
 		e.jcc(ccE, skip)
 		e.alu32i(aluCmp, rax, int32(size))
 		e.jcc(ccNE, bail)
-		e.gp(false, 0, esc0F, 0xab, rLane, rdx, 0) // bts edx, lane
+		e.setBit(rdx, rLane)
 		e.place(skip)
 	})
 	full := e.field(unsafe.Offsetof(ctx.scratch))
@@ -120,7 +118,7 @@ func (e *emitter) copyAll(in *Inst) {
 		e.jcc(ccNE, some)
 	}
 	e.quads(true, copyBytes, scattered)
-	source := func(lane int) mem { return at(rQ, int(in.A)*256-biasQ+8*lane) }
+	source := func(lane int) mem { return at(rQ, int(in.A)*256-e.biasQ+8*lane) }
 	for quad := range 8 {
 		e.mov64(rax, source(4*quad))
 		e.v(vmovups, 0, 0, indexed(rax, rBase, 0, 0))
@@ -166,10 +164,10 @@ func (e *emitter) locateGiven(in *Inst) {
 		e.compare(vpcmpud, 1+c, 6, 4, 0)
 		e.compare(vpcmpud, 3+c, 6, 5, 0)
 	}
-	e.kunpck(1, 2, 1)
-	e.kunpck(3, 4, 3)
-	e.kget(r13, 1)
-	e.kget(rax, 3)
+	e.x.kunpck(1, 2, 1)
+	e.x.kunpck(3, 4, 3)
+	e.x.kget(r13, 1)
+	e.x.kget(rax, 3)
 	e.alu32(aluOr, rax, r13)
 	e.alu32i(aluCmp, rax, -1)
 	e.jcc(ccNE, e.bail())
@@ -177,9 +175,9 @@ func (e *emitter) locateGiven(in *Inst) {
 	e.v(vbroadcastq, 0, 0, s)
 	e.v(vbroadcastq, 1, 0, s.plus(8))
 	for c := range 4 {
-		e.kshiftr(2, 1, byte(8*c))
+		e.x.kshiftr(2, 1, byte(8*c))
 		e.v(vmovups, 16+c, 0, e.q(in.A, c))
-		e.evex(vpsubq, w512, 16+c, 16+c, 0, mod{k: 2, zero: true}, 0)
+		e.x.evex(vpsubq, w512, 16+c, 16+c, 0, mod{k: 2, zero: true}, 0)
 	}
 	none := e.newLabel()
 	e.test32(r13, r13)
@@ -222,14 +220,9 @@ func (e *emitter) waitGroup(in *Inst) {
 	e.put64(e.field(unsafe.Offsetof(ctx.CopyCount)), left)
 	// The copies that stay move to the front.
 	e.call(e.sub("rest", func() {
-		e.mov64(rax, rdi)
-		e.mov64(r14, rsi)
-		e.imul64i(rcx, left, int32(l.Stride/8))
-		e.mov64(rsi, from)
-		e.mov64(rdi, e.field(unsafe.Offsetof(ctx.Copies)))
-		e.b(0xf3, 0x48, 0xa5) // rep movsq
-		e.mov64(rdi, rax)
-		e.mov64(rsi, r14)
+		e.imul64i(left, left, int32(l.Stride/8))
+		e.mov64(rbp, e.field(unsafe.Offsetof(ctx.Copies)))
+		e.forward(rbp, from, left)
 	}))
 	e.place(end)
 }

@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import (
@@ -156,7 +154,7 @@ func (e *emitter) checkBases(bases []base, running bool, fail label) {
 			next := firstLifted
 			e.v(vpaddd, offsets+c, 4, e.lift(b.row, b.from, c, &next))
 			if running {
-				e.evex(vmovups, w512, offsets+c, 0, offsets+c, mod{k: runningMask + c, zero: true}, 0)
+				e.x.evex(vmovups, w512, offsets+c, 0, offsets+c, mod{k: runningMask + c, zero: true}, 0)
 			}
 			e.v(vstoreups, offsets+c, 0, at(r14, b.offsets+64*c))
 		}
@@ -271,7 +269,7 @@ func (e *emitter) octets(size int, no label) {
 		e.v(vpsubd, from, offsets+c, lane)
 		e.compare(vpcmpud, 1+c, from, first, 4)
 	}
-	e.kortest(1, 2)
+	e.x.kortest(1, 2)
 	e.jcc(ccNE, no)
 }
 

@@ -1,4 +1,4 @@
-//go:build !(linux && amd64)
+//go:build !(linux && (amd64 || arm64))
 
 package jit
 
@@ -16,7 +16,7 @@ func Detect() Level { return None }
 
 // Compile fails.
 func Compile([]Inst, Rows, CopyLayout, Level, bool) (*Code, error) {
-	return nil, errors.New("native code needs Linux on amd64")
+	return nil, errors.New("native code needs Linux on amd64 or arm64")
 }
 
 // Bytes is the size of the code.

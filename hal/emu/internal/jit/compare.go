@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import "strings"
@@ -25,22 +23,22 @@ var integerPredicates = map[string]byte{"eq": 0, "lt": 1, "le": 2, "ne": 4, "ge"
 // join collects 32-bit chunks' masks k1, k2 or, of 64-bit chunks, k1…k4 in rax.
 func (e *emitter) join(chunks int) {
 	if chunks == 4 {
-		e.kunpckb(1, 2, 1)
-		e.kunpckb(3, 4, 3)
-		e.kunpck(1, 3, 1)
+		e.x.kunpckb(1, 2, 1)
+		e.x.kunpckb(3, 4, 3)
+		e.x.kunpck(1, 3, 1)
 	} else {
-		e.kunpck(1, 2, 1)
+		e.x.kunpck(1, 2, 1)
 	}
-	e.kget(rax, 1)
+	e.x.kget(rax, 1)
 }
 
 // collect adds the sign bits of vector v, chunk c of n lanes each, to rax (AVX2).
 func (e *emitter) collect(o vop, v, c, n int) {
 	if c == 0 {
-		e.vex(true, o.mp, o.pp, 0, o.op, rax, 0, v, 0)
+		e.x.vex(true, o.mp, o.pp, 0, o.op, rax, 0, v, 0)
 		return
 	}
-	e.vex(true, o.mp, o.pp, 0, o.op, rdx, 0, v, 0)
+	e.x.vex(true, o.mp, o.pp, 0, o.op, rdx, 0, v, 0)
 	e.shl32(rdx, byte(n*c))
 	e.alu32(aluOr, rax, rdx)
 }
@@ -56,6 +54,10 @@ type comparison struct {
 }
 
 func (f comparison) translate(e *emitter, in *Inst) {
+	if e.arm != nil {
+		f.onNEON(e, in)
+		return
+	}
 	n, bits := e.chunksOf(f.file), vmovmskps
 	if f.file == q {
 		bits = vmovmskpd
@@ -84,18 +86,18 @@ func (f comparison) inRun(e *emitter, in *Inst, c int) {
 	e.compare(f.o, 1, a, e.exact(in.B, c), f.imm)
 	half := e.p(in.D).plus(2 * c)
 	if e.masked {
-		e.kmovwM(2, half)
-		e.kandn(2, runningMask+c, 2)
-		e.kand(1, runningMask+c, 1)
-		e.kor(1, 1, 2)
+		e.x.kmovwM(2, half)
+		e.x.kandn(2, runningMask+c, 2)
+		e.x.kand(1, runningMask+c, 1)
+		e.x.kor(1, 1, 2)
 	}
 	if c == 0 {
-		e.kputw(half, 1)
+		e.x.kputw(half, 1)
 		return
 	}
-	e.kmovwM(2, e.p(in.D))
-	e.kunpck(1, 1, 2)
-	e.kputd(e.p(in.D), 1)
+	e.x.kmovwM(2, e.p(in.D))
+	e.x.kunpck(1, 1, 2)
+	e.x.kputd(e.p(in.D), 1)
 }
 
 // compareInt compares by vpcmp…; AVX2 has only equal and, of signed integers, greater: ne, le and ge are their

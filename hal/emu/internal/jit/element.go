@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import "math"
@@ -31,6 +29,10 @@ func (e *emitter) all64(v uint64) mem { return e.vector64(func(int) uint64 { ret
 // and then calls done(i). The elements come in no particular order. Registers t to t+2 are clobbered; NaNs are not
 // canonical.
 func (e *emitter) unpack(f element, s, n, t int, dst func(i int) int, done func(i int)) {
+	if e.arm != nil && (f == nibble || f == inByte) {
+		e.unpackNEON(f, s, n, t, dst, done)
+		return
+	}
 	switch f {
 	case f16, bf16:
 		for i := range n {
@@ -123,6 +125,8 @@ func (e *emitter) halves(d, s int, high, bf bool) {
 		e.v(vpand, d, s, e.all32(0xffff0000))
 	case bf:
 		e.shiftI(vpslldI, 6, d, s, 16)
+	case e.arm != nil:
+		e.arm.halves(pairOf(d), pairOf(s), high)
 	case high:
 		e.shiftI(vpsrldI, 2, d, s, 16)
 		e.promoteLow(d, d)
@@ -138,8 +142,12 @@ func (e *emitter) halves(d, s int, high, bf bool) {
 
 // promoteLow is f16 to f32 of lanes whose upper halves are zero, or (AVX-512) anything.
 func (e *emitter) promoteLow(d, s int) {
+	if e.arm != nil {
+		e.arm.halves(pairOf(d), pairOf(s), false)
+		return
+	}
 	if e.wide {
-		e.evex(vpmovdw, w512, s, 0, d, mod{}, 0)
+		e.x.evex(vpmovdw, w512, s, 0, d, mod{}, 0)
 	} else {
 		e.v(vpackusdw, d, s, s)
 		e.vi(vpermq, d, 0, d, 8)

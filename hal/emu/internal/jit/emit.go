@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import (
@@ -22,7 +20,8 @@ const (
 	rEM     = r15 // lanes of a guarded or masked instruction
 )
 
-// Pointers to rows are biased, so that compressed displacements of one byte, which are signed, reach the most rows.
+// On amd64, pointers to rows are biased, so that compressed displacements of one byte, which are signed, reach the most
+// rows.
 const (
 	biasR = 64 * 128
 	biasQ = 32 * 256
@@ -35,10 +34,13 @@ const (
 
 // emitter translates one kernel.
 type emitter struct {
-	asm
-	wide   bool // AVX-512
-	masked bool // code for warps that lack lanes
-	steps  bool // each instruction returns
+	*buffer
+	machine
+	x      *x86     // amd64's own instructions
+	arm    *aarch64 // and aarch64's
+	wide   bool     // AVX-512
+	masked bool     // code for warps that lack lanes
+	steps  bool     // each instruction returns
 	insts  []Inst
 	known  map[int32]uint32   // constant rows
 	likely map[int]*ptx.Row32 // examples of the addresses of loads
@@ -57,6 +59,22 @@ type emitter struct {
 	entry  []label // where native code is entered for each instruction; -1: not there
 	run    run
 	out    int // where a lanewise form leaves its result
+
+	biasR, biasQ int
+}
+
+// newEmitter returns an emitter for an instruction set; far: code is longer than its short branches reach.
+func newEmitter(level Level, far bool) *emitter {
+	e := &emitter{wide: level == AVX512}
+	if level == NEON {
+		e.arm = newAArch64(far)
+		e.buffer, e.machine = e.arm.buffer, e.arm
+		return e
+	}
+	e.x = newX86(e.wide)
+	e.buffer, e.machine = e.x.buffer, e.x
+	e.biasR, e.biasQ = biasR, biasQ
+	return e
 }
 
 func (e *emitter) field(off uintptr) mem { return at(rCtx, int(off)) }
@@ -96,12 +114,12 @@ func (e *emitter) bytes() int {
 	return 32
 }
 
-func (e *emitter) r(row int32, c int) mem { return at(rR, int(row)*128-biasR+c*e.bytes()) }
-func (e *emitter) q(row int32, c int) mem { return at(rQ, int(row)*256-biasQ+c*e.bytes()) }
+func (e *emitter) r(row int32, c int) mem { return at(rR, int(row)*128-e.biasR+c*e.bytes()) }
+func (e *emitter) q(row int32, c int) mem { return at(rQ, int(row)*256-e.biasQ+c*e.bytes()) }
 func (e *emitter) p(row int32) mem        { return at(rP, int(row)*4) }
 
 // half is the part of a 32-bit row that belongs to chunk c of a 64-bit row.
-func (e *emitter) half(row int32, c int) mem { return at(rR, int(row)*128-biasR+c*e.bytes()/2) }
+func (e *emitter) half(row int32, c int) mem { return at(rR, int(row)*128-e.biasR+c*e.bytes()/2) }
 
 func (e *emitter) full() width {
 	if e.wide {
@@ -120,26 +138,13 @@ func (e *emitter) vi(o vop, reg, vvvv int, rm any, imm byte) {
 
 // vw emits a vector instruction of any width.
 func (e *emitter) vw(o vop, w width, reg, vvvv int, rm any, imm []byte) {
-	if e.wide {
-		e.evex(o, w, reg, vvvv, rm, mod{}, len(imm))
-	} else {
-		ww := o.w
-		if o == vbroadcastq {
-			ww = 0
-		}
-		e.vex(w == w256, o.mp, o.pp, ww, o.op, reg, vvvv, rm, len(imm))
-	}
-	e.b(imm...)
+	e.vector(o, w, reg, vvvv, rm, imm)
 }
 
 // vk is v under a mask register (AVX-512).
 func (e *emitter) vk(o vop, reg, vvvv int, rm any, k int) {
-	e.evex(o, w512, reg, vvvv, rm, mod{k: k}, 0)
+	e.x.evex(o, w512, reg, vvvv, rm, mod{k: k}, 0)
 }
-
-// splat32 and splat64 fill a vector with a constant.
-func (e *emitter) splat32(reg int, v uint32) { e.v(vbroadcast, reg, 0, e.const32(v)) }
-func (e *emitter) splat64(reg int, v uint64) { e.v(vbroadcastq, reg, 0, e.const64(v)) }
 
 // vector32 and vector64 return the operand of a constant vector, given by element.
 func (e *emitter) vector32(f func(i int) uint32) mem {
@@ -172,7 +177,7 @@ func (e *emitter) exit(pc int, interpret bool) label {
 			e.place(l)
 			e.movi32(e.field(unsafe.Offsetof(ctx.PC)), int32(pc))
 			e.movi32(e.field(unsafe.Offsetof(ctx.Interpret)), int32(key[1]))
-			e.ret()
+			e.leave()
 		})
 	}
 	return l
@@ -196,8 +201,9 @@ func (e *emitter) sub(name string, body func()) label {
 	return l
 }
 
-// emit translates the kernel and returns its code and the offset at which each instruction is entered; 0: not there.
-func (e *emitter) emit() (code []byte, entries []uint32) {
+// emit translates the kernel and returns its code and the offset at which each instruction is entered; 0: not there. It
+// returns false if code is too long for short branches.
+func (e *emitter) emit() (code []byte, entries []uint32, ok bool) {
 	e.exits, e.subs, e.left = map[[2]int]label{}, map[string]label{}, map[string]int{}
 	e.vNaN = 15
 	if e.wide {
@@ -209,7 +215,7 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 		e.registers(true, true)
 		e.mov64(rShared, e.field(unsafe.Offsetof(ctx.Shared)))
 		e.mov64(rSites, e.field(unsafe.Offsetof(ctx.Sites)))
-		e.gp(false, 0, nil, 0xff, 4, e.field(unsafe.Offsetof(ctx.Entry)), 0) // jmp
+		e.jumpTo(e.field(unsafe.Offsetof(ctx.Entry)))
 	}
 	for range e.insts {
 		e.pcs = append(e.pcs, e.newLabel())
@@ -246,7 +252,9 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 			f()
 		}
 	}
-	code = e.finish()
+	if code, ok = e.finish(); !ok {
+		return nil, nil, false
+	}
 	for _, l := range e.entry {
 		at := 0
 		if l >= 0 {
@@ -254,17 +262,22 @@ func (e *emitter) emit() (code []byte, entries []uint32) {
 		}
 		entries = append(entries, uint32(at))
 	}
-	return code, entries
+	return code, entries, true
 }
 
 // registers fills those with a fixed role that computing needs; those of 64-bit rows and of predicates if they are
 // used.
 func (e *emitter) registers(rowsQ, predicates bool) {
+	e.prologue()
 	e.mov64(rR, e.field(unsafe.Offsetof(ctx.R)))
-	e.alu64i(aluAdd, rR, biasR)
+	if e.biasR != 0 {
+		e.alu64i(aluAdd, rR, int32(e.biasR))
+	}
 	if rowsQ {
 		e.mov64(rQ, e.field(unsafe.Offsetof(ctx.Q)))
-		e.alu64i(aluAdd, rQ, biasQ)
+		if e.biasQ != 0 {
+			e.alu64i(aluAdd, rQ, int32(e.biasQ))
+		}
 	}
 	if predicates {
 		e.mov64(rP, e.field(unsafe.Offsetof(ctx.P)))
@@ -338,7 +351,7 @@ func (e *emitter) step(in *Inst) bool {
 		e.mov32(rEM, rMask)
 	}
 	ok := e.translate(in)
-	e.ret()
+	e.leave()
 	return ok
 }
 
@@ -434,19 +447,23 @@ func (e *emitter) branch(in *Inst) {
 // masks loads the mask registers of a masked instruction: k6 the lanes 0–15, k7 the lanes 16–31, k5 all.
 func (e *emitter) masks() {
 	if e.m && e.wide {
-		e.kmovd(5, rEM)
-		e.kshiftr(7, 5, 16)
+		e.x.kmovd(5, rEM)
+		e.x.kshiftr(7, 5, 16)
 	}
 }
 
 // write writes vector v to chunk c of a row, under the mask if there is one. t is clobbered, in AVX2 also t+1.
 func (e *emitter) write(f file, row int32, c, v, t int) {
 	to := e.at(f, row, c)
+	if e.m && e.arm != nil {
+		e.blendNEON(f, to, c, v)
+		return
+	}
 	if e.m && e.wide {
 		k := 5 + 2*c
 		if f == q {
 			k = 4
-			e.kshiftr(4, 5, byte(8*c))
+			e.x.kshiftr(4, 5, byte(8*c))
 		}
 		e.v(vmovups, t, 0, to)
 		e.vk(f.move, t, 0, v, k)
@@ -460,13 +477,17 @@ func (e *emitter) write(f file, row int32, c, v, t int) {
 	e.v(vstoreups, v, 0, to)
 }
 
-// lanes sets the lanes of vector t whose bits of chunk c are set in a general register (AVX2).
+// lanes sets the lanes of vector t whose bits of chunk c are set in a general register (AVX2 and NEON).
 func (e *emitter) lanes(f file, t, c, mask int) {
 	bits := e.vector32(func(i int) uint32 { return 1 << (8*c + i) })
 	if f == q {
 		bits = e.vector64(func(i int) uint64 { return 1 << (4*c + i) })
 	}
-	e.vex(false, 1, 1, 0, vmovd.op, t, 0, mask, 0)
+	if e.arm != nil {
+		e.arm.testBits(f, pairOf(t), bits, general[mask])
+		return
+	}
+	e.x.vex(false, 1, 1, 0, vmovd.op, t, 0, mask, 0)
 	e.v(f.broadcast, t, 0, t)
 	e.v(vpand, t, t, bits)
 	e.v(f.equal, t, t, bits)
@@ -486,7 +507,7 @@ func (e *emitter) toP(row int32, src int) {
 
 // compare compares vectors into mask register k (AVX-512); imm is the predicate of the instruction.
 func (e *emitter) compare(o vop, k, a int, b any, imm byte) {
-	e.evex(o, w512, k, a, b, mod{}, 1)
+	e.x.evex(o, w512, k, a, b, mod{}, 1)
 	e.b(imm)
 }
 
@@ -510,6 +531,10 @@ func (e *emitter) pick(k, m, v, x int) {
 
 // canon replaces NaNs in v by f32's canonical one; t is clobbered.
 func (e *emitter) canon(v, t int) {
+	if e.arm != nil {
+		e.arm.canon(pairOf(v))
+		return
+	}
 	e.unordered(1, t, v, v)
 	e.pick(1, t, v, e.vNaN)
 }

@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import "math"
@@ -108,6 +106,10 @@ func extreme(o, join vop, nan bool) translator {
 		const out, a, b, t = 0, 1, 2, 3
 		e.v(vmovups, a, 0, e.loose(in.A, c))
 		e.v(vmovups, b, 0, e.loose(in.B, c))
+		if e.arm != nil {
+			e.arm.extreme(o == vmaxps, nan, pairOf(out), pairOf(a), pairOf(b), pairOf(t))
+			return
+		}
 		e.v(o, out, a, b)
 		e.v(o, t, b, a)
 		e.v(join, out, out, t)
@@ -126,6 +128,10 @@ func extreme(o, join vop, nan bool) translator {
 
 // toInt converts to s32, saturating; NaN becomes 0. The instruction gives 0x80000000 for whatever does not fit.
 func toInt(e *emitter, v int) {
+	if e.arm != nil { // saturates as PTX does
+		e.v(vcvttps2dq, v, 0, v)
+		return
+	}
 	e.v(vcvttps2dq, 1, 0, v)
 	if e.wide {
 		e.splat32(2, math.Float32bits(1<<31))
@@ -157,9 +163,13 @@ func fromLong(e *emitter, in *Inst, c int) {
 	}
 	// Through scratch memory: there is no instruction for a vector.
 	s := e.scratch()
+	if e.arm != nil {
+		e.fromLongNEON(in, c, s)
+		return
+	}
 	e.v(vpxor, 0, 0, 0)
 	for l := range 8 {
-		e.vw(vcvtsi2ss, w128, 1, 0, at(rQ, int(in.A)*256-biasQ+8*(8*c+l)), nil)
+		e.vw(vcvtsi2ss, w128, 1, 0, at(rQ, int(in.A)*256-e.biasQ+8*(8*c+l)), nil)
 		e.vw(vmovss, w128, 1, 0, s.plus(4*l), nil)
 	}
 	e.v(vmovups, 0, 0, s)

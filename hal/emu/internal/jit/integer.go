@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import "math"
@@ -153,6 +151,10 @@ func upper32(multiply vop) func(e *emitter, in *Inst, c int) {
 		const a, b, odd = 0, 1, 2
 		e.v(vmovups, a, 0, e.exact(in.A, c))
 		e.v(vmovups, b, 0, e.exact(in.B, c))
+		if e.arm != nil {
+			e.arm.upper32(pairOf(a), pairOf(b), multiply == vpmuldq)
+			return
+		}
 		e.shiftI(vpsrlqI, 2, odd, a, 32)
 		e.shiftI(vpsrlqI, 2, odd+1, b, 32)
 		e.v(multiply, odd, odd, odd+1)
@@ -217,6 +219,10 @@ func divide(rem bool) translator {
 // divideLanes is divide of chunk c lane by lane.
 func (e *emitter) divideLanes(in *Inst, c int, rem bool) {
 	scratch := e.scratch()
+	if e.arm != nil {
+		e.divideNEON(in, c, rem, scratch)
+		return
+	}
 	for l := range e.lanesOf(r) {
 		zero, done := e.newLabel(), e.newLabel()
 		e.mov32(rcx, e.lane(in.B, e.lanesOf(r)*c+l))
@@ -224,7 +230,7 @@ func (e *emitter) divideLanes(in *Inst, c int, rem bool) {
 		e.alu32(aluXor, rdx, rdx)
 		e.test32(rcx, rcx)
 		e.jcc(ccE, zero)
-		e.div32(rcx)
+		e.x.div32(rcx)
 		e.jmp(done)
 		e.place(zero)
 		e.movi32(rax, -1)

@@ -33,9 +33,10 @@ const (
 	None Level = iota
 	AVX2
 	AVX512
+	NEON
 )
 
-func (l Level) String() string { return [...]string{"none", "AVX2", "AVX-512"}[l] }
+func (l Level) String() string { return [...]string{"none", "AVX2", "AVX-512", "NEON"}[l] }
 
 // CopyLayout is the memory layout of the interpreter's pending asynchronous copies of a warp.
 type CopyLayout struct {

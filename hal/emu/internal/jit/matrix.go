@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import "github.com/spark-compile/spark-compile/internal/ptx"
@@ -43,7 +41,7 @@ func (e *emitter) loadMatrix(in *Inst) {
 
 // moveMatrix is movmatrix: a row of registers holds the matrix row by row.
 func moveMatrix(e *emitter, in *Inst) {
-	part := func(row int32, g int) mem { return at(rR, int(row)*128-biasR+16*g) }
+	part := func(row int32, g int) mem { return at(rR, int(row)*128-e.biasR+16*g) }
 	for g := range 8 {
 		e.vw(vmovups, w128, g, 0, part(in.A, g), nil)
 	}
@@ -93,7 +91,7 @@ func (e *emitter) loadMatrixAVX2(in *Inst, trans bool) {
 	s := e.scratch()
 	for i := range in.Vec {
 		for g := range 8 {
-			e.mov32(rax, at(rR, int(in.A)*128-biasR+4*(8*i+g)))
+			e.mov32(rax, at(rR, int(in.A)*128-e.biasR+4*(8*i+g)))
 			e.alu32i(aluAdd, rax, int32(uint32(in.Imm)-sharedBase))
 			e.vw(vmovups, w128, g, 0, indexed(rShared, rax, 0, 0), nil)
 		}

@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import (
@@ -81,8 +79,8 @@ func (e *emitter) site() mem {
 }
 
 // lane operands with the loop's lane.
-func (e *emitter) laneR(row int32) mem { return indexed(rR, rLane, 2, int(row)*128-biasR) }
-func (e *emitter) laneQ(row int32) mem { return indexed(rQ, rLane, 3, int(row)*256-biasQ) }
+func (e *emitter) laneR(row int32) mem { return indexed(rR, rLane, 2, int(row)*128-e.biasR) }
+func (e *emitter) laneQ(row int32) mem { return indexed(rQ, rLane, 3, int(row)*256-e.biasQ) }
 
 // locateSome checks the addresses of the running lanes against the site, lane by lane.
 func (e *emitter) locateSome(row int32, size, mask int) {
@@ -141,10 +139,10 @@ func (e *emitter) checkOffsets(size int) {
 		e.v(vpor, 3, 18, 19)
 		e.v(vpor, 2, 2, 3)
 		e.splat64(3, uint64(size-1))
-		e.evex(vptestmq, w512, 2, 2, 3, mod{}, 0)
+		e.x.evex(vptestmq, w512, 2, 2, 3, mod{}, 0)
 		second = 2
 	}
-	e.kortestb(1, second)
+	e.x.kortestb(1, second)
 	e.jcc(ccNE, e.bail())
 }
 
@@ -163,7 +161,7 @@ func (e *emitter) global(in *Inst) {
 	}
 	e.partial(func() {
 		e.locateAll(in.A, size)
-		first := at(rQ, int(in.A)*256-biasQ)
+		first := at(rQ, int(in.A)*256-e.biasQ)
 		if len(in.Vec) == 1 {
 			scattered, done := e.newLabel(), e.newLabel()
 			// Neighbouring lanes usually access neighbouring words.
@@ -193,7 +191,7 @@ func (e *emitter) global(in *Inst) {
 				if load {
 					for c := range 4 {
 						e.v(vmovups, 0, 0, e.q(in.A, c))
-						e.kones(1)
+						e.x.kones(1)
 						e.gather(vgatherqd, w512, 1+c, rBase, 0, 1, 0)
 					}
 					for c := range 2 {
@@ -213,7 +211,7 @@ func (e *emitter) global(in *Inst) {
 
 // gather emits vgather… d, [base + index·2^scale] under mask k, which it clears.
 func (e *emitter) gather(o vop, w width, d, base, index, k int, scale uint8) {
-	e.evex(o, w, d, 0, mem{base: int8(base), index: int8(index), scale: scale, vector: true}, mod{k: k}, 0)
+	e.x.evex(o, w, d, 0, mem{base: int8(base), index: int8(index), scale: scale, vector: true}, mod{k: k}, 0)
 }
 
 // lanewise moves the elements of the running lanes one lane at a time; address puts the lane's into rax.
@@ -314,15 +312,15 @@ func (e *emitter) sharedOffsets(row int32, imm int64, size int, fail label) {
 // which another register has all bits, are aligned to size.
 func (e *emitter) checkShared(greatest, bits, limit, size int, fail label) {
 	e.sharedLimit(limit, fail)
-	e.evex(vop{2, 1, 0x7c, 0, 4}, w512, 1, 0, r13, mod{}, 0) // vpbroadcastd from r13
+	e.x.evex(vop{2, 1, 0x7c, 0, 4}, w512, 1, 0, r13, mod{}, 0) // vpbroadcastd from r13
 	e.compare(vpcmpud, 1, greatest, 1, 6)
 	second := 1
 	if size > 1 {
 		e.splat32(4, uint32(size-1))
-		e.evex(vptestmd, w512, 2, bits, 4, mod{}, 0)
+		e.x.evex(vptestmd, w512, 2, bits, 4, mod{}, 0)
 		second = 2
 	}
-	e.kortest(1, second)
+	e.x.kortest(1, second)
 	e.jcc(ccNE, fail)
 }
 
@@ -377,7 +375,7 @@ func (e *emitter) shared(in *Inst) {
 			e.cold = append(e.cold, func() {
 				e.place(scattered)
 				for c := range 2 {
-					e.kones(1)
+					e.x.kones(1)
 					e.gather(vgatherdd, w512, 2+c, rShared, 16+c, 1, 0)
 				}
 				e.jmp(done)
@@ -389,7 +387,7 @@ func (e *emitter) shared(in *Inst) {
 		}
 		for l := range 32 {
 			e.mov32(rax, s.plus(4*l))
-			e.mov32(rcx, at(rR, int(in.Vec[0])*128-biasR+4*l))
+			e.mov32(rcx, at(rR, int(in.Vec[0])*128-e.biasR+4*l))
 			e.put32(indexed(rShared, rax, 0, 0), rcx)
 		}
 	}, some)

@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import (
@@ -75,7 +73,7 @@ func (p product) mma(e *emitter, in *Inst) {
 			e.mov64(rFactors, r14)
 			e.mmaAVX512(&p)
 		} else {
-			e.mmaAVX2(&p)
+			e.mmaByHalves(&p)
 		}
 		e.alu32(aluXor, rax, rax)
 	}))
@@ -89,14 +87,14 @@ func (p product) mma(e *emitter, in *Inst) {
 func (e *emitter) fragments(in *Inst) {
 	var rows []byte
 	for _, row := range in.Vec {
-		rows = binary.LittleEndian.AppendUint32(rows, uint32(int(row)*128-biasR))
+		rows = binary.LittleEndian.AppendUint32(rows, uint32(int(row)*128-e.biasR))
 	}
 	e.lea(rdx, e.constant(append(rows, make([]byte, 128-len(rows))...)))
 }
 
 // row returns chunk c of the subroutine's i-th row; rax is clobbered.
 func (e *emitter) row(i int) func(c int) mem {
-	e.gp(true, 0, nil, 0x63, rax, at(rdx, 4*i), 0) // movsxd
+	e.movsx32(rax, at(rdx, 4*i))
 	return func(c int) mem { return indexed(rR, rax, 0, c*e.bytes()) }
 }
 
@@ -218,8 +216,8 @@ func (e *emitter) storeSums() {
 	}
 }
 
-// mmaAVX2 computes rows 0–7, of a0, a2, c0 and c1, then rows 8–15, with C in registers 0–7.
-func (e *emitter) mmaAVX2(p *product) {
+// mmaByHalves (AVX2 and NEON) computes rows 0–7, of a0, a2, c0 and c1, then rows 8–15, with C in registers 0–7.
+func (e *emitter) mmaByHalves(p *product) {
 	s := at(r14, 0)
 	n := p.a.perWord
 	for h := range 2 {
@@ -231,7 +229,11 @@ func (e *emitter) mmaAVX2(p *product) {
 		}
 		for half := range 2 {
 			for j := range 4 {
-				const words, t, out, factor = 8, 9, 12, 13
+				const words, t, out = 8, 9, 12
+				factor := 13
+				if e.arm != nil {
+					factor = e.vNaN // filled again below: there is no other
+				}
 				e.v(vmovups, words, 0, e.row(rowA+2*half+h)(j))
 				if p.scaled {
 					e.scaleOfA(factor, half, h, j, t)
@@ -242,6 +244,10 @@ func (e *emitter) mmaAVX2(p *product) {
 					}
 					e.v(vstoreups, out, 0, s.plus(scratchA+128*i+32*j))
 				})
+			}
+			if e.arm != nil {
+				e.multiplyNEON(p, half)
+				continue
 			}
 			for thread := range 4 {
 				for i := range n {
@@ -255,6 +261,9 @@ func (e *emitter) mmaAVX2(p *product) {
 					}
 				}
 			}
+		}
+		if e.arm != nil && p.scaled {
+			e.splat32(e.vNaN, nan32)
 		}
 		for i := range 8 {
 			e.canon(i, 8)

@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import "math"
@@ -23,9 +21,12 @@ func (e *emitter) selectors() {
 		e.v(vpor, bad, bad, first)
 	}
 	fine := e.newLabel()
-	if e.wide {
-		e.evex(vptestmd, w512, 1, bad, bad, mod{}, 0)
-		e.kortest(1, 1)
+	if e.arm != nil {
+		e.arm.largest(bad)
+		e.test32(rax, rax)
+	} else if e.wide {
+		e.x.evex(vptestmd, w512, 1, bad, bad, mod{}, 0)
+		e.x.kortest(1, 1)
 	} else {
 		e.v(vptest, bad, 0, bad)
 	}

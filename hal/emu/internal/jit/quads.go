@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 // Loads and stores of two or four words a lane, with AVX-512. Four neighbouring lanes usually access neighbouring
@@ -19,7 +17,7 @@ func (e *emitter) quads(wide bool, size int, scattered label) {
 		e.vi(vpermq, first, 0, from, 0)
 		e.compare(vpcmpuq, 1+c%2, first, from, 4)
 		if c%2 == 1 {
-			e.kortestb(1, 2)
+			e.x.kortestb(1, 2)
 			e.jcc(ccNE, scattered)
 		}
 	}
@@ -45,7 +43,7 @@ func (e *emitter) groups(lanes, size int, scattered label) {
 		}
 		e.compare(vpcmpud, 1+c, first, from, 4)
 	}
-	e.kortest(1, 2)
+	e.x.kortest(1, 2)
 	e.jcc(ccNE, scattered)
 }
 

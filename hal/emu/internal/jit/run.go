@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 import (
@@ -111,8 +109,8 @@ func (e *emitter) emitRun(n int) {
 	}
 	if e.masked {
 		e.await()
-		e.kmovd(runningMask, rMask)
-		e.kshiftr(runningMask+1, runningMask, 16)
+		e.x.kmovd(runningMask, rMask)
+		e.x.kshiftr(runningMask+1, runningMask, 16)
 	}
 	e.begin()
 	x.active = true

@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 // shuffle is shfl.sync of whole warps (PTX ISA, shfl.sync, pseudocode). from leaves in register 5 the lane to read
@@ -20,13 +18,17 @@ func inSegment(e *emitter) {
 
 // everyMember bails unless all lanes' member masks are those of a whole warp. It leaves ones in register 13.
 func (e *emitter) everyMember(row int32) {
+	if e.arm != nil {
+		e.everyMemberNEON(row)
+		return
+	}
 	e.splat32(13, 0xffffffff)
 	if e.wide {
 		for c := range 2 {
 			e.v(vmovups, 0, 0, e.r(row, c))
 			e.compare(vpcmpud, 1+c, 0, 13, 4)
 		}
-		e.kortest(1, 2)
+		e.x.kortest(1, 2)
 	} else {
 		for c := range 4 {
 			e.v(vpcmpeqd, 0, 13, e.r(row, c))
@@ -42,6 +44,10 @@ func (e *emitter) everyMember(row int32) {
 func reduction(o vop) translator {
 	return whole(func(e *emitter, in *Inst) {
 		e.everyMember(in.B)
+		if e.arm != nil {
+			e.reduceNEON(in, o)
+			return
+		}
 		e.v(vmovups, 0, 0, e.r(in.A, 0))
 		for c := 1; c < e.chunks(); c++ {
 			e.v(o, 0, 0, e.r(in.A, c))
@@ -58,6 +64,10 @@ func reduction(o vop) translator {
 }
 
 func (e *emitter) shuffle(in *Inst, upwards bool, from func(e *emitter)) {
+	if e.arm != nil {
+		e.shuffleNEON(in, upwards, from)
+		return
+	}
 	s := at(r14, 0)
 	if !e.wide {
 		s = e.scratch()
@@ -96,8 +106,8 @@ func (e *emitter) shuffle(in *Inst, upwards bool, from func(e *emitter)) {
 		e.v(vpxor, 7, 7, 13)
 		e.collect(vmovmskps, 7, c, 8)
 		e.v(vmovups, 7, 0, 13)
-		e.vex(true, vgatherdd.mp, vgatherdd.pp, 0, vgatherdd.op, 8, 7, mem{base: rR, index: j, scale: 2,
-			disp: int32(int(in.A)*128 - biasR), vector: true}, 0)
+		e.x.vex(true, vgatherdd.mp, vgatherdd.pp, 0, vgatherdd.op, 8, 7, mem{base: rR, index: j, scale: 2,
+			disp: int32(int(in.A)*128 - e.biasR), vector: true}, 0)
 		e.v(vstoreups, 8, 0, s.plus(32*c))
 	}
 	if e.wide {

@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && (amd64 || arm64)
 
 package jit
 
@@ -9,22 +9,8 @@ import (
 	"syscall"
 	"unsafe"
 
-	"golang.org/x/sys/cpu"
-
 	"github.com/spark-compile/spark-compile/internal/ptx"
 )
-
-// Detect returns the best level that processor and system support.
-func Detect() Level {
-	x := &cpu.X86
-	switch {
-	case !x.HasAVX2 || !x.HasFMA || !x.HasF16C || !x.HasBMI1:
-		return None
-	case !x.HasAVX512F || !x.HasAVX512DQ || !x.HasAVX512BW || !x.HasAVX512VL:
-		return AVX2
-	}
-	return AVX512
-}
 
 // Code is a compiled kernel.
 type Code struct {
@@ -77,11 +63,16 @@ func Compile(insts []Inst, rows Rows, layout CopyLayout, level Level, steps bool
 
 // emit translates the kernel, masked for warps that lack lanes.
 func (c *Code) emit(masked bool) (code []byte, entries []uint32, left map[string]int) {
-	e := emitter{wide: c.level == AVX512, masked: masked, steps: c.steps, insts: c.insts, known: c.rows.Constants,
-		likely: c.likely,
-		layout: c.layout, siteOf: c.siteOf}
-	code, entries = e.emit()
-	return code, entries, e.left
+	for _, far := range []bool{false, true} {
+		e := newEmitter(c.level, far)
+		e.masked, e.steps, e.insts, e.known, e.likely = masked, c.steps, c.insts, c.rows.Constants, c.likely
+		e.layout, e.siteOf = c.layout, c.siteOf
+		var ok bool
+		if code, entries, ok = e.emit(); ok {
+			return code, entries, e.left
+		}
+	}
+	return nil, nil, nil
 }
 
 // image is the code for the running lanes.
@@ -107,6 +98,7 @@ func load(code []byte, entries []uint32) (image, error) {
 		return image{}, fmt.Errorf("memory for %d bytes of code: %w", len(code), err)
 	}
 	copy(m, code)
+	synchronise(uintptr(unsafe.Pointer(unsafe.SliceData(m))), uintptr(len(m)))
 	if err := syscall.Mprotect(m, syscall.PROT_READ|syscall.PROT_EXEC); err != nil {
 		_ = syscall.Munmap(m)
 		return image{}, fmt.Errorf("making code executable: %w", err)

@@ -1,5 +1,3 @@
-//go:build linux && amd64
-
 package jit
 
 // vop is a vector instruction. Most have the same map, prefix and opcode in VEX and EVEX form.
@@ -147,7 +145,7 @@ type mod struct {
 }
 
 // evex encodes an EVEX instruction.
-func (a *asm) evex(o vop, w width, reg, vvvv int, rm any, m mod, trailing int) {
+func (a *x86) evex(o vop, w width, reg, vvvv int, rm any, m mod, trailing int) {
 	var x, bb byte
 	v4 := byte(vvvv >> 4 & 1)
 	switch r := rm.(type) {
@@ -185,21 +183,49 @@ func (a *asm) evex(o vop, w width, reg, vvvv int, rm any, m mod, trailing int) {
 }
 
 // Mask registers (VEX).
-func (a *asm) kmovd(k int, r int)    { a.vex(false, 1, 3, 0, 0x92, k, 0, r, 0) }  // from a general register
-func (a *asm) kmovdM(k int, m mem)   { a.vex(false, 1, 1, 1, 0x90, k, 0, m, 0) }  // from memory
-func (a *asm) kget(r int, k int)     { a.vex(false, 1, 3, 0, 0x93, r, 0, k, 0) }  // kmovd to a general register
-func (a *asm) kunpck(d, hi, lo int)  { a.vex(true, 1, 0, 0, 0x4b, d, hi, lo, 0) } // kunpckwd
-func (a *asm) kunpckb(d, hi, lo int) { a.vex(true, 1, 1, 0, 0x4b, d, hi, lo, 0) } // kunpckbw
-func (a *asm) kputd(m mem, k int)    { a.vex(false, 1, 1, 1, 0x91, k, 0, m, 0) }  // kmovd to memory
-func (a *asm) kmovwM(k int, m mem)   { a.vex(false, 1, 0, 0, 0x90, k, 0, m, 0) }  // kmovw from memory
-func (a *asm) kputw(m mem, k int)    { a.vex(false, 1, 0, 0, 0x91, k, 0, m, 0) }  // and to it
-func (a *asm) kand(d, x, y int)      { a.vex(true, 1, 0, 0, 0x41, d, x, y, 0) }   // kandw
-func (a *asm) kandn(d, x, y int)     { a.vex(true, 1, 0, 0, 0x42, d, x, y, 0) }   // kandnw: not x, and y
-func (a *asm) kor(d, x, y int)       { a.vex(true, 1, 0, 0, 0x45, d, x, y, 0) }   // korw
-func (a *asm) kshiftr(d, s int, n byte) { // kshiftrd
+func (a *x86) kmovd(k int, r int)    { a.vex(false, 1, 3, 0, 0x92, k, 0, r, 0) }  // from a general register
+func (a *x86) kmovdM(k int, m mem)   { a.vex(false, 1, 1, 1, 0x90, k, 0, m, 0) }  // from memory
+func (a *x86) kget(r int, k int)     { a.vex(false, 1, 3, 0, 0x93, r, 0, k, 0) }  // kmovd to a general register
+func (a *x86) kunpck(d, hi, lo int)  { a.vex(true, 1, 0, 0, 0x4b, d, hi, lo, 0) } // kunpckwd
+func (a *x86) kunpckb(d, hi, lo int) { a.vex(true, 1, 1, 0, 0x4b, d, hi, lo, 0) } // kunpckbw
+func (a *x86) kputd(m mem, k int)    { a.vex(false, 1, 1, 1, 0x91, k, 0, m, 0) }  // kmovd to memory
+func (a *x86) kmovwM(k int, m mem)   { a.vex(false, 1, 0, 0, 0x90, k, 0, m, 0) }  // kmovw from memory
+func (a *x86) kputw(m mem, k int)    { a.vex(false, 1, 0, 0, 0x91, k, 0, m, 0) }  // and to it
+func (a *x86) kand(d, x, y int)      { a.vex(true, 1, 0, 0, 0x41, d, x, y, 0) }   // kandw
+func (a *x86) kandn(d, x, y int)     { a.vex(true, 1, 0, 0, 0x42, d, x, y, 0) }   // kandnw: not x, and y
+func (a *x86) kor(d, x, y int)       { a.vex(true, 1, 0, 0, 0x45, d, x, y, 0) }   // korw
+func (a *x86) kshiftr(d, s int, n byte) { // kshiftrd
 	a.vex(false, 3, 1, 0, 0x31, d, 0, s, 1)
 	a.b(n)
 }
-func (a *asm) kortest(x, y int)  { a.vex(false, 1, 0, 0, 0x98, x, 0, y, 0) } // kortestw
-func (a *asm) kortestb(x, y int) { a.vex(false, 1, 1, 0, 0x98, x, 0, y, 0) }
-func (a *asm) kones(k int)       { a.vex(true, 1, 0, 0, 0x46, k, k, k, 0) } // kxnorw
+func (a *x86) kortest(x, y int)  { a.vex(false, 1, 0, 0, 0x98, x, 0, y, 0) } // kortestw
+func (a *x86) kortestb(x, y int) { a.vex(false, 1, 1, 0, 0x98, x, 0, y, 0) }
+func (a *x86) kones(k int)       { a.vex(true, 1, 0, 0, 0x46, k, k, k, 0) } // kxnorw
+
+// vector emits a vector instruction of any width.
+func (a *x86) vector(o vop, w width, reg, vvvv int, rm any, imm []byte) {
+	if a.wide {
+		a.evex(o, w, reg, vvvv, rm, mod{}, len(imm))
+	} else {
+		ww := o.w
+		if o == vbroadcastq {
+			ww = 0
+		}
+		a.vex(w == w256, o.mp, o.pp, ww, o.op, reg, vvvv, rm, len(imm))
+	}
+	a.b(imm...)
+}
+
+func (a *x86) full() width {
+	if a.wide {
+		return w512
+	}
+	return w256
+}
+
+func (a *x86) shiftI(o vop, ext, dst, src int, n byte) {
+	a.vector(o, a.full(), ext, dst, src, []byte{n})
+}
+
+func (a *x86) splat32(reg int, v uint32) { a.vector(vbroadcast, a.full(), reg, 0, a.const32(v), nil) }
+func (a *x86) splat64(reg int, v uint64) { a.vector(vbroadcastq, a.full(), reg, 0, a.const64(v), nil) }
