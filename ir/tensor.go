@@ -187,13 +187,17 @@ func (t *Tensor) Floats() []float64 {
 	}
 	switch t.DType {
 	case Float32:
-		for i := range xs {
-			xs[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:])))
-		}
+		elements(len(xs), func(lo, hi int) {
+			for i := lo; i < hi; i++ {
+				xs[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:])))
+			}
+		})
 	case Float16:
-		for i := range xs {
-			xs[i] = decodeHalf(binary.LittleEndian.Uint16(t.Data[2*i:]))
-		}
+		elements(len(xs), func(lo, hi int) {
+			for i := lo; i < hi; i++ {
+				xs[i] = decodeHalf(binary.LittleEndian.Uint16(t.Data[2*i:]))
+			}
+		})
 	default:
 		if bits := t.DType.Bits(); bits <= 8 && len(xs) > 1<<bits {
 			every := make([]float64, 1<<bits) // number that bits can stand for
@@ -210,6 +214,12 @@ func (t *Tensor) Floats() []float64 {
 		}
 	}
 	return xs
+}
+
+// elements calls f for ranges of n elements that share no byte, whatever the element type.
+func elements(n int, f func(lo, hi int)) {
+	const size = 1 << 14
+	parallel.For((n+size-1)/size, func(i int) { f(i*size, min((i+1)*size, n)) })
 }
 
 // decodeHalf is DecodeFloat of Float16, faster: exponent and fraction are moved to where a double has them, and a
@@ -305,15 +315,17 @@ func (a *Array) Tensor() *Tensor {
 	}
 	d, bits := a.DType, a.DType.Bits()
 	data := make([]byte, a.Type.Bytes())
-	if d == Float32 {
-		for i, x := range a.F {
-			binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(float32(x)))
+	elements(len(a.F), func(lo, hi int) {
+		if d == Float32 {
+			for i, x := range a.F[lo:hi] {
+				binary.LittleEndian.PutUint32(data[4*(lo+i):], math.Float32bits(float32(x)))
+			}
+			return
 		}
-	} else {
-		for i, x := range a.F {
-			storeBits(data, bits, i, EncodeFloat(d, x))
+		for i, x := range a.F[lo:hi] {
+			storeBits(data, bits, lo+i, EncodeFloat(d, x))
 		}
-	}
+	})
 	for i, v := range a.I {
 		storeBits(data, bits, i, uint64(WrapInt(d, v)))
 	}
