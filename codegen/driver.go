@@ -3,11 +3,13 @@ package codegen
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spark-compile/spark-compile/codegen/kernel"
 	"github.com/spark-compile/spark-compile/internal/cost"
+	"github.com/spark-compile/spark-compile/internal/parallel"
 	"github.com/spark-compile/spark-compile/internal/ptx"
 	"github.com/spark-compile/spark-compile/internal/target"
 	"github.com/spark-compile/spark-compile/ir"
@@ -173,6 +175,7 @@ type list struct {
 	prefixLaunches int                 // launches of the batch prefix, which comes first
 	prefixRepeats  int                 // how often that runs in each repetition
 	context        *kernel.Context
+	lowered        map[*ir.Node]*lowered // nodes of the graph whose launches are appended
 	pending        []launch
 }
 
@@ -228,6 +231,18 @@ func (d *driver) entry(e Entry) error {
 
 // lowerGraph appends the launches of a graph, whose values are placed.
 func (l *list) lowerGraph(g *ir.Graph) error {
+	l.lowered = make(map[*ir.Node]*lowered)
+	var nodes []*ir.Node
+	for _, n := range g.Nodes {
+		if !isView(n) && !isEmpty(n) {
+			nodes = append(nodes, n)
+			l.lowered[n] = &lowered{}
+		}
+	}
+	parallel.For(len(nodes), func(i int) {
+		to := l.lowered[nodes[i]]
+		to.spec, to.err = l.families.Lower(nodes[i], l.context)
+	})
 	for _, n := range g.Nodes {
 		if isView(n) {
 			l.emitCopies(n)
@@ -295,10 +310,24 @@ func (l *list) emitCopy(c copyNeed) {
 		reads:  []span{{c.src, c.bytes}}, writes: []span{{c.dst, c.bytes}}})
 }
 
+// lowered is what a family makes of a region.
+type lowered struct {
+	spec *kernel.Spec
+	err  error
+}
+
+// spec is the region's kernel. Those of a graph's nodes are made before, at the same time.
+func (l *list) spec(n *ir.Node) (*kernel.Spec, error) {
+	if at := l.lowered[n]; at != nil {
+		return at.spec, at.err
+	}
+	return l.families.Lower(n, l.context)
+}
+
 // lower asks the region's family, then that of its parts, or loop, which may take several.
 func (l *list) lower(n *ir.Node) error {
 	family := n.Region.Family
-	spec, err := l.families.Lower(n, l.context)
+	spec, err := l.spec(n)
 	if bad := (*kernel.ScheduleError)(nil); errors.As(err, &bad) {
 		return err
 	}
@@ -427,10 +456,13 @@ func (d *driver) emit() {
 			}
 		}
 	}
+	var specs []*kernel.Spec
+	each(func(p *launch) { specs = append(specs, p.spec) })
+	texts := d.writeAll(specs)
 	each(func(p *launch) {
 		w, ok := as[p.spec]
 		if !ok {
-			w = d.write(p.spec)
+			w = texts[p.spec]
 			if same, ok := byText[w.text]; ok {
 				w = same
 			}
@@ -438,6 +470,15 @@ func (d *driver) emit() {
 		}
 		w.fetches = w.fetches || p.prefetch.bytes > 0
 	})
+	fetching := map[*kernel.Spec]*kernel.Spec{}
+	specs = nil
+	each(func(p *launch) {
+		if as[p.spec].fetches && fetching[p.spec] == nil {
+			fetching[p.spec] = Fetching(p.spec)
+			specs = append(specs, fetching[p.spec])
+		}
+	})
+	texts = d.writeAll(specs)
 	each(func(p *launch) {
 		spec := p.spec
 		w := as[spec]
@@ -448,8 +489,8 @@ func (d *driver) emit() {
 			return
 		}
 		if p.fetches {
-			p.spec = Fetching(spec)
-			w = d.write(p.spec)
+			p.spec = fetching[spec]
+			w = texts[p.spec]
 		}
 		p.Kernel = d.kernel(p.spec, w)
 		names[spec] = p.Kernel
@@ -473,6 +514,21 @@ func (d *driver) write(s *kernel.Spec) *written {
 	probe := ptx.NewModule(d.target.Name)
 	s.EmitInto(probe, "probe")
 	return &written{kernels: probe.Kernels, text: probe.String()}
+}
+
+// writeAll writes different specs at the same time.
+func (d *driver) writeAll(specs []*kernel.Spec) map[*kernel.Spec]*written {
+	out := map[*kernel.Spec]*written{}
+	for _, s := range specs {
+		out[s] = nil
+	}
+	distinct := slices.Collect(maps.Keys(out))
+	texts := make([]*written, len(distinct))
+	parallel.For(len(distinct), func(i int) { texts[i] = d.write(distinct[i]) })
+	for i, s := range distinct {
+		out[s] = texts[i]
+	}
+	return out
 }
 
 // kernel returns the name of the spec's kernel as it was written, and adds it to the module unless an equal one is

@@ -56,8 +56,15 @@ func (c Choice) clone() Choice {
 // schedules. The zero value is an empty cache.
 type Memo struct {
 	mu    sync.Mutex
-	known map[string]Choice
+	known map[string]*memoised
 	works map[string]*cost.Work // of fused regions and parts whose benefit was predicted; nil: no kernel
+}
+
+// memoised is a choice that is made once, also if several regions ask at the same time.
+type memoised struct {
+	sync.Once
+	choice Choice
+	err    error
 }
 
 // Len is how many schedules are remembered.
@@ -75,19 +82,20 @@ func (m *Memo) choose(family string, k Kernel) (Choice, error) {
 	}
 	key = fmt.Sprintf("%s %T %s", family, k, key)
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c, ok := m.known[key]; ok {
-		return c.clone(), nil
+	of := m.known[key]
+	if of == nil {
+		if m.known == nil {
+			m.known = map[string]*memoised{}
+		}
+		of = &memoised{}
+		m.known[key] = of
 	}
-	c, err := k.Choose()
-	if err != nil {
-		return c, err
+	m.mu.Unlock()
+	of.Do(func() { of.choice, of.err = k.Choose() })
+	if of.err != nil {
+		return k.Choose() // whose error names this region
 	}
-	if m.known == nil {
-		m.known = map[string]Choice{}
-	}
-	m.known[key] = c.clone()
-	return c, nil
+	return of.choice.clone(), nil
 }
 
 // Families make the kernels of a program.
