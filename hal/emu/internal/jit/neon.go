@@ -296,7 +296,7 @@ func (a *aarch64) vector(o vop, w width, reg, vvvv int, rm any, imm []byte) {
 		return
 	}
 	if ops, ok := fromPairs[o]; ok {
-		s := pair{}
+		var s pair
 		if o == vcvtps2ph { // store form
 			s, d = d, pairOf(rm.(int))
 		} else {
