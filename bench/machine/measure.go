@@ -389,7 +389,7 @@ func within(f cost.Figure, least, most float64) cost.Figure {
 
 // scaled is a figure times a factor; the rate of a time is per.
 func scaled(f cost.Figure, by float64) cost.Figure {
-	return cost.Figure{Low: f.Low * by, Middle: f.Middle * by, High: f.High * by}
+	return cost.Figure{Low: float64(f.Low * by), Middle: float64(f.Middle * by), High: float64(f.High * by)}
 }
 
 // per is an amount per time: the longest time is the lowest rate.
