@@ -70,7 +70,7 @@ func Main(flags any, name, summary string, args []string, stdout, stderr io.Writ
 	if help {
 		return Done
 	}
-	if err != nil && p != nil && len(p.Model.Children) > 0 && about.asked(args) {
+	if err != nil && p != nil && about.asked(args) {
 		err = nil
 	}
 	if err == nil {

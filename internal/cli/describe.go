@@ -58,7 +58,7 @@ func Describe(name, summary string, commands map[string]string, args []string, w
 // linkOf is the name of a command as shells, man and files know it, which is one word: spark-compile for spark compile.
 func linkOf(name string) string { return strings.ReplaceAll(name, " ", "-") }
 
-// asked reads these flags where parsing ends at a command that is missing: kong has set nothing then.
+// asked reads these flags where parsing ends at an argument or a command that is missing: kong has set nothing then.
 func (a *about) asked(args []string) bool {
 	for i, arg := range args {
 		switch name, value, given := strings.Cut(arg, "="); {

@@ -111,6 +111,17 @@ func TestTheManualPageIsOne(t *testing.T) {
 	require.Contains(t, string(out), "Begins with a dot \\ and such.")
 }
 
+func TestDescribe_WithoutARequiredArgument(t *testing.T) {
+	var flags struct {
+		File string `arg:"" help:"What to read."`
+	}
+	for _, args := range [][]string{{"--man"}, {"--completion=bash"}, {"--completion", "zsh"}} {
+		var out, errs bytes.Buffer
+		require.Equal(t, Done, Main(&flags, "spark tool", "A tool.", args, &out, &errs, nil), errs.String())
+		require.Contains(t, strings.ToLower(out.String()), "spark-tool", args)
+	}
+}
+
 // several is a command with commands.
 type several struct {
 	Make struct {
