@@ -32,17 +32,16 @@ var (
 // of r, so that the same chunk of eight neighbouring rows (one 8×8 matrix of ldmatrix, or eight lanes' 16-byte loads)
 // falls into eight different groups of four banks.
 type Swizzle struct {
-	Chunks int // 16-byte chunks a row; a power of two
-	Shift  int // rows that share one 128-byte line, as a power of two
-	Mask   int
+	Chunks int // 16-byte chunks a row
+	Shift  int // rows that share a key, as a power of two
+	Mask   int // of the key; less than the power of two in Chunks, so that every chunk stays in its row
 }
 
-// NewSwizzle returns the placement for rows of that many bytes (16, 32, 64, or a multiple of 128 that is a power of
-// two).
+// NewSwizzle returns the placement for rows of that many bytes, a multiple of 16.
 func NewSwizzle(rowBytes int) Swizzle {
 	s := Swizzle{Chunks: rowBytes / 16}
-	switch s.Chunks {
-	case 1:
+	switch s.Chunks & -s.Chunks {
+	case 1: // rows of an odd number of chunks begin in different banks
 	case 2:
 		s.Shift, s.Mask = 2, 1
 	case 4:

@@ -112,7 +112,7 @@ func TestFragmentsCoverTheirMatrix(t *testing.T) {
 // TestSwizzleAvoidsBankConflicts: eight neighbouring rows of a chunk fall into eight groups of four banks, and no two
 // chunks share a place.
 func TestSwizzleAvoidsBankConflicts(t *testing.T) {
-	for _, bytes := range []int{32, 64, 128, 256} {
+	for bytes := 32; bytes <= 512; bytes += 16 {
 		s := NewSwizzle(bytes)
 		places := map[int]bool{}
 		for row := 0; row < 32; row++ {
