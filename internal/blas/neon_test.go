@@ -3,10 +3,8 @@
 package blas
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,35 +14,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spark-compile/spark-compile/internal/testing/arm64"
 	"github.com/spark-compile/spark-compile/internal/testing/fulltest"
 	"github.com/spark-compile/spark-compile/internal/testing/golden"
 )
 
-// need skips a test without a program of a Debian package.
-func need(t *testing.T, program, pkg string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		t.Skipf("no %s on this machine: Debian has it in %s", program, pkg)
-	}
-}
-
-func command(t *testing.T, env []string, name string, args ...string) string {
-	t.Helper()
-	c := exec.Command(name, args...)
-	c.Env = append(os.Environ(), env...)
-	out, err := c.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return string(out)
-}
-
 // TestNEON_PassesTheTests runs the other tests of this package as an arm64 program.
 func TestNEON_PassesTheTests(t *testing.T) {
 	fulltest.Long(t)
-	need(t, "qemu-aarch64", "qemu-user")
-	bin := filepath.Join(t.TempDir(), "blas.test")
-	command(t, []string{"GOARCH=arm64", "CGO_ENABLED=0"}, "go", "test", "-c", "-o", bin, ".")
+	bin := arm64.BuildTests(t)
 	for _, debug := range []string{"", "cpu.all=off"} {
-		log := command(t, []string{"GODEBUG=" + debug}, "qemu-aarch64", bin, "-test.v")
+		log := arm64.Command(t, []string{"GODEBUG=" + debug}, "qemu-aarch64", bin, "-test.v")
 		require.Contains(t, log, "--- PASS: TestDotsAddInAscendingOrder")
 	}
 }
@@ -52,15 +32,14 @@ func TestNEON_PassesTheTests(t *testing.T) {
 // listing assembles a file, and returns the assembler's listing.
 func listing(t *testing.T, arch, file string) string {
 	t.Helper()
-	root := strings.TrimSpace(command(t, nil, "go", "env", "GOROOT"))
-	return command(t, []string{"GOARCH=" + arch}, "go", "tool", "asm", "-S", "-p", "blas",
+	root := strings.TrimSpace(arm64.Command(t, nil, "go", "env", "GOROOT"))
+	return arm64.Command(t, []string{"GOARCH=" + arch}, "go", "tool", "asm", "-S", "-p", "blas",
 		"-I", filepath.Join(root, "pkg", "include"), "-I", ".", "-o", filepath.Join(t.TempDir(), "blas.o"), file)
 }
 
 // TestNEON_EncodesAsTheGNUAssembler compares the encodings of neon_arm64.h with what the GNU assembler makes of their
 // comments.
 func TestNEON_EncodesAsTheGNUAssembler(t *testing.T) {
-	need(t, "aarch64-linux-gnu-as", "binutils-aarch64-linux-gnu")
 	raw, err := os.ReadFile("neon_arm64.h")
 	require.NoError(t, err)
 	ours, theirs := "#include \"neon_arm64.h\"\nTEXT ·f(SB), 4, $0-0\n", ""
@@ -75,19 +54,14 @@ func TestNEON_EncodesAsTheGNUAssembler(t *testing.T) {
 			}) + "\n"
 		}
 	}
-	dir := t.TempDir()
-	path := func(name string) string { return filepath.Join(dir, name) }
-	require.NoError(t, os.WriteFile(path("ours.s"), []byte(ours), 0o644))
-	require.NoError(t, os.WriteFile(path("theirs.s"), []byte(theirs), 0o644))
-	command(t, nil, "aarch64-linux-gnu-as", "-o", path("theirs.o"), path("theirs.s"))
-	command(t, nil, "aarch64-linux-gnu-objcopy", "-O", "binary", "-j", ".text", path("theirs.o"), path("theirs.bin"))
-	text, err := os.ReadFile(path("theirs.bin"))
-	require.NoError(t, err)
-	words := regexp.MustCompile(`WORD\t\$(\d+)`).FindAllStringSubmatch(listing(t, "arm64", path("ours.s")), -1)
+	file := filepath.Join(t.TempDir(), "ours.s")
+	require.NoError(t, os.WriteFile(file, []byte(ours), 0o644))
+	text := arm64.Assemble(t, theirs)
+	words := regexp.MustCompile(`WORD\t\$(\d+)`).FindAllStringSubmatch(listing(t, "arm64", file), -1)
 	lines := strings.Split(theirs, "\n")
-	require.Len(t, words, len(text)/4)
+	require.Len(t, words, len(text))
 	for i, w := range words {
-		require.Equal(t, fmt.Sprintf("%08x", binary.LittleEndian.Uint32(text[4*i:])), hex(t, w[1]), lines[i])
+		require.Equal(t, fmt.Sprintf("%08x", text[i]), hex(t, w[1]), lines[i])
 	}
 }
 
