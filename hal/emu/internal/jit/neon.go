@@ -115,6 +115,13 @@ const (
 	nLD1R   = 0x4d40c800
 	nLD1RD  = 0x4d40cc00
 	nSCVTFX = 0x9e220000 // of a general register, to a word
+	nMOVI64 = 0x4f02e400 // 64 in each byte
+	nSUBB   = 0x6e208400 // of bytes
+
+	// of general registers
+	nUDIV    = 0x1ac00800
+	nMSUB    = 0x1b008000
+	nCSINVNE = 0x5a801000
 )
 
 // Registers that vector instructions use themselves: temporaries, an operand from memory, and f32's NaN.

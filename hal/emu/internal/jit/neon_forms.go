@@ -71,17 +71,16 @@ func (a *aarch64) upper32(x, y pair, signed bool) {
 
 // divideNEON divides lane by lane: by zero, quotient and remainder are all ones.
 func (e *emitter) divideNEON(in *Inst, c int, rem bool, to mem) {
-	const udiv, msub, csinvNE = 0x1ac00800, 0x1b008000, 0x5a800000 | 1<<12
 	n, d, quotient := general[rax], general[rcx], general[rdx]
 	for l := range e.lanesOf(r) {
 		e.mov32(rax, e.lane(in.A, e.lanesOf(r)*c+l))
 		e.mov32(rcx, e.lane(in.B, e.lanesOf(r)*c+l))
-		e.arm.w(rrr(udiv, quotient, n, d))
+		e.arm.w(rrr(nUDIV, quotient, n, d))
 		if rem {
-			e.arm.w(rrr(msub, quotient, quotient, d) | n<<10)
+			e.arm.w(rrr(nMSUB, quotient, quotient, d) | n<<10)
 		}
 		e.alu32i(aluCmp, rcx, 0)
-		e.arm.w(rrr(csinvNE, quotient, quotient, xZero))
+		e.arm.w(rrr(nCSINVNE, quotient, quotient, xZero))
 		e.put32(to.plus(4*l), rdx)
 	}
 	e.v(vmovups, 0, 0, to)
@@ -270,8 +269,8 @@ func (e *emitter) shuffleNEON(in *Inst, upwards bool, from func(e *emitter)) {
 			a.vvv(nMUL, index, index, scale)
 			a.vvv(nADD, index, index, scale+1)
 			a.vvv(nTBL4, 2*t+i, table, index)
-			a.w(0x4f02e400 | vTemp) // 64 in each byte
-			a.vvv(0x6e208400, index, index, vTemp)
+			a.w(nMOVI64 | vTemp)
+			a.vvv(nSUBB, index, index, vTemp)
 			a.vvv(nTBX4, 2*t+i, table+4, index)
 		}
 		e.v(vstoreups, t, 0, e.r(in.D, c))
@@ -291,6 +290,11 @@ func (a *aarch64) gatherBits(v pair, weights mem, up int) {
 	a.w(rrr(0x2a000000, general[rcx], general[rcx], xValue) | uint32(up)<<10) // orr, shifted
 }
 
+// fmlaBy adds the products of n with one word of m to d.
+func (a *aarch64) fmlaBy(d, n, m, word int) {
+	a.vvv(nFMLAS|uint32(word&1)<<21|uint32(word>>1)<<11, d, n, m)
+}
+
 // multiplyNEON adds the products of eight rows of A, in scratch memory, and a half of B's to the sums.
 func (e *emitter) multiplyNEON(p *product, half int) {
 	const columns, rows = 24, 16
@@ -304,9 +308,8 @@ func (e *emitter) multiplyNEON(p *product, half int) {
 				a.loadPair(pair{rows + 2*j, rows + 2*j + 1}, at(r12, 128*i+32*j))
 			}
 			for g := range 8 {
-				by := uint32(nFMLAS) | uint32(thread&1)<<21 | uint32(thread>>1)<<11
-				a.vvv(by, g, columns, rows+g)
-				a.vvv(by, 8+g, columns+1, rows+g)
+				a.fmlaBy(g, columns, rows+g, thread)
+				a.fmlaBy(8+g, columns+1, rows+g, thread)
 			}
 		}
 	}
