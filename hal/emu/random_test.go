@@ -92,14 +92,17 @@ func difference(e Engine, c *ptxrand.Case, want string) string {
 	return ""
 }
 
-// TestRandomKernels compares random kernels with the interpreter, bit for bit: 100, or 10,000 with SPARK_FULL=1, from
+// TestRandomKernels compares random kernels with the interpreter, bit for bit: 100, with -short 10, with SPARK_FULL=1 10,000, from
 // a seed that changes every day or is SPARK_SEED. All of them end without an error: an engine that fails as the
 // interpreter does would agree with it. A kernel that differs is reduced and saved in testdata/regress, where
 // TestRegressions finds it.
 func TestRandomKernels(t *testing.T) {
 	seed, n := uint64(time.Now().Unix()/86400)<<20, 100
-	if fulltest.Runs(t.Name()) {
+	switch {
+	case fulltest.Runs(t.Name()):
 		n = 10000
+	case testing.Short():
+		n = 10
 	}
 	if s := os.Getenv("SPARK_SEED"); s != "" {
 		v, err := strconv.ParseUint(s, 0, 64)
