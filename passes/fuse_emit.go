@@ -214,15 +214,16 @@ func (b *body) input(v *ir.Value) *ir.Value {
 	return b.to[v]
 }
 
-// weightInputs lists the inputs that are always inputs of the region, even if they are splats: kernels pack them.
-func weightInputs(n *ir.Node) []int {
+// matrixInputs lists the inputs that are always inputs of the region, even if they are splats: kernels load them.
+func matrixInputs(n *ir.Node) []int {
 	switch n.Role() {
 	case ir.RoleContraction:
 		return n.Op.Matrix
 	case ir.RoleWindow:
 		if n.Op.Name == "Conv" {
-			return []int{1}
+			return []int{0, 1} // an image may be constant where weights are not
 		}
+		return []int{0}
 	}
 	if n.Op.Name == "SegmentedMatVec" {
 		return []int{1}
@@ -235,9 +236,9 @@ func isSplat(t *ir.Tensor) bool { return t.Splat || t.Numel() <= 1 }
 // copyNode appends a copy of n that reads the body's values.
 func (b *body) copyNode(n *ir.Node) error {
 	inputs := make([]*ir.Value, len(n.Inputs))
-	weights := weightInputs(n)
+	matrices := matrixInputs(n)
 	for i, v := range n.Inputs {
-		if slices.Contains(weights, i) {
+		if slices.Contains(matrices, i) {
 			inputs[i] = b.input(v)
 		} else {
 			inputs[i] = b.value(v)
