@@ -145,3 +145,29 @@ func TestDivision_ByConstantsIsExact(t *testing.T) {
 		}
 	}
 }
+
+// TestShifts_ByConstants shifts by what is known when code is emitted, to the width and beyond.
+func TestShifts_ByConstants(t *testing.T) {
+	for _, by := range []uint32{0, 1, 7, 31, 32, 33, 64, 127, 128, 255, 256, 257, 1 << 31, math.MaxUint32} {
+		text := build("sm_80", 32, 2, func(k *ptx.Kernel, p []ptx.Reg) {
+			i, a, d := tidX(k), k.Reg(ptx.B32), k.Reg(ptx.B32)
+			k.I("ld.global.b32", a, ptx.At(element(k, p[0], i), 0))
+			for n, op := range []string{"shl.b32", "shr.u32", "shr.s32"} {
+				k.I(op, d, a, ptx.Imm(int64(by)))
+				k.I("st.global.b32", ptx.At(element(k, p[1], i), 128*n), d)
+			}
+		})
+		var in [32]uint32
+		for l := range in {
+			in[l] = 0x9e3779b9 * uint32(l)
+		}
+		for _, e := range engines(t) {
+			out := make([]uint32, 96)
+			require.NoError(t, RunKernelWith(Options{Engine: e}, text, "k", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0, in[:], out))
+			for l, a := range in {
+				want := [3]uint32{a << by, a >> by, uint32(int32(a) >> by)}
+				require.Equal(t, want, [3]uint32{out[l], out[32+l], out[64+l]}, "%s: %#x by %d", e, a, by)
+			}
+		}
+	}
+}

@@ -124,6 +124,9 @@ nDUPS    dup vD.4s, vN.s[0]
 nDUPW    dup vD.4s, wN
 nDUPX    dup vD.2d, xN
 nMOVI    movi vD.4s, 0
+nMVNI    mvni vD.4s, 0
+nMOVIMSL movi vD.4s, 0, msl 8
+nBICI    bic vD.4s, 0
 nFMLAS   fmla vD.4s, vN.4s, vM.s[0]
 nUMOV    umov wD, vN.s[0]
 nLD1R    ld1r {vD.4s}, [xN]
@@ -276,7 +279,7 @@ func a64Vector() []a64Case {
 		}},
 		{"mov v2.16b, v8.16b; fadd v2.4s, v4.4s, v8.4s", false, func(a *aarch64) { v128(a, vmovups, 1, 0, 4); v128(a, vaddps, 1, 2, 4) }},
 		{"movi v28.4s, 165; add v0.4s, v2.4s, v28.4s; add v1.4s, v3.4s, v28.4s", false, func(a *aarch64) { v(a, vpaddd, 0, 1, constant(a, same(165))) }},
-		{"movz w17, 0x1234, lsl 16; dup v0.4s, w17; mov v1.16b, v0.16b", false, func(a *aarch64) { v(a, vmovups, 0, 0, constant(a, same(0x12340000))) }},
+		{"ldr q0, .+64; mov v1.16b, v0.16b", false, func(a *aarch64) { v(a, vmovups, 0, 0, constant(a, same(0x12340000))) }},
 		{"adr x16, .+64; ldp q0, q1, [x16]", false, func(a *aarch64) { v(a, vmovups, 0, 0, constant(a, count)) }},
 		{"ldr q0, .+64; mov v1.16b, v0.16b", false, func(a *aarch64) { v(a, vmovups, 0, 0, constant(a, period)) }},
 		{"adr x16, .; movz w17, 64; movk w17, 0, lsl 16; add x16, x16, w17, sxtw; ldr q0, [x16]; mov v1.16b, v0.16b", true, func(a *aarch64) {
@@ -284,8 +287,31 @@ func a64Vector() []a64Case {
 		}},
 		{"adr x16, .+64; ldp q28, q29, [x16]; fmul v0.4s, v2.4s, v28.4s; fmul v1.4s, v3.4s, v29.4s", false, func(a *aarch64) { v(a, vmulps, 0, 1, constant(a, count)) }},
 		{"movi v4.4s, 7; mov v5.16b, v4.16b", false, func(a *aarch64) { a.splat32(2, 7) }},
-		{"movn w17, 0x8000, lsl 16; dup v4.4s, w17; mov v5.16b, v4.16b", false, func(a *aarch64) { a.splat32(2, nan32) }},
-		{"movz x17, 0x10, lsl 48; dup v2.2d, x17; mov v3.16b, v2.16b", false, func(a *aarch64) { a.splat64(1, 1<<52) }},
+		{"mvni v4.4s, 0x80, lsl 24; mov v5.16b, v4.16b; movi v4.4s, 0x7f, msl 8; mov v5.16b, v4.16b", false, func(a *aarch64) {
+			a.splat32(2, nan32)
+			a.splat32(2, nan16)
+		}},
+		{"movi v3.4s, 0xa5, lsl 8; movi v3.4s, 0x12, lsl 16; movi v3.4s, 0xff, lsl 24; movi v3.4s, 0x80, msl 16", false, func(a *aarch64) {
+			for _, v := range []uint32{0xa500, 0x120000, 0xff000000, 0x80ffff} {
+				a.splat(3, v)
+			}
+		}},
+		{"mvni v3.4s, 0; mvni v3.4s, 0x12, lsl 8; mvni v3.4s, 0x12, msl 8; mvni v3.4s, 0x12, msl 16", false, func(a *aarch64) {
+			for _, v := range []uint32{0, 0x1200, 0x12ff, 0x12ffff} {
+				a.splat(3, ^v)
+			}
+		}},
+		{"movz w17, 0x5678; movk w17, 0x1234, lsl 16; dup v3.4s, w17", false, func(a *aarch64) { a.splat(3, 0x12345678) }},
+		{"bic v2.4s, 0x80, lsl 24; bic v3.4s, 0x80, lsl 24; movi v28.4s, 31; and v2.16b, v2.16b, v28.16b; and v3.16b, v3.16b, v28.16b", false, func(a *aarch64) {
+			v(a, vpand, 1, 1, constant(a, same(0x7fffffff)))
+			v(a, vpand, 1, 1, constant(a, same(31)))
+		}},
+		{"neg v4.4s, v4.4s; neg v5.4s, v5.4s; ushl v2.4s, v2.4s, v4.4s; ushl v3.4s, v3.4s, v5.4s", false, func(a *aarch64) { a.shiftRight(pairOf(1), pairOf(2)) }},
+		{"ldr q2, .+64; mov v3.16b, v2.16b", false, func(a *aarch64) { a.splat64(1, 1<<52) }},
+		{"movz x17, 0x10, lsl 48; dup v2.2d, x17; mov v3.16b, v2.16b", true, func(a *aarch64) { a.splat64(1, 1<<52) }},
+		{"movz w17, 0x5678; movk w17, 0x1234, lsl 16; dup v0.4s, w17; mov v1.16b, v0.16b", true, func(a *aarch64) {
+			v(a, vmovups, 0, 0, constant(a, same(0x12345678)))
+		}},
 		{"ld1r {v2.4s}, [x14]; mov v3.16b, v2.16b; add x16, x0, 8; ld1r {v2.2d}, [x16]; mov v3.16b, v2.16b", false, func(a *aarch64) {
 			v(a, vbroadcast, 1, 0, at(rR, 0))
 			v(a, vbroadcastq, 1, 0, at(rdi, 8))
@@ -300,8 +326,8 @@ func a64Vector() []a64Case {
 		{"bic v0.16b, v4.16b, v2.16b; bic v1.16b, v5.16b, v3.16b", false, func(a *aarch64) { v(a, vpandn, 0, 1, 2) }},
 		{"fmla v0.4s, v2.4s, v4.4s; fmla v1.4s, v3.4s, v5.4s", false, func(a *aarch64) { v(a, vfmadd231ps, 0, 1, 2) }},
 		{"mov v26.16b, v4.16b; mov v27.16b, v5.16b; fmla v26.4s, v0.4s, v2.4s; fmla v27.4s, v1.4s, v3.4s; mov v0.16b, v26.16b; mov v1.16b, v27.16b", false, func(a *aarch64) { v(a, vfmadd213ps, 0, 1, 2) }},
-		{"fcmgt v26.4s, v4.4s, v2.4s; bsl v26.16b, v2.16b, v4.16b; mov v0.16b, v26.16b; fcmgt v26.4s, v5.4s, v3.4s; bsl v26.16b, v3.16b, v5.16b; mov v1.16b, v26.16b", false, func(a *aarch64) { v(a, vminps, 0, 1, 2) }},
-		{"fcmgt v26.2d, v2.2d, v4.2d; bsl v26.16b, v2.16b, v4.16b; mov v0.16b, v26.16b; fcmgt v26.2d, v3.2d, v5.2d; bsl v26.16b, v3.16b, v5.16b; mov v1.16b, v26.16b", false, func(a *aarch64) { v(a, vmaxpd, 0, 1, 2) }},
+		{"fcmgt v26.4s, v4.4s, v2.4s; mov v0.16b, v4.16b; bit v0.16b, v2.16b, v26.16b; fcmgt v26.4s, v5.4s, v3.4s; mov v1.16b, v5.16b; bit v1.16b, v3.16b, v26.16b", false, func(a *aarch64) { v(a, vminps, 0, 1, 2) }},
+		{"fcmgt v26.2d, v2.2d, v4.2d; bit v4.16b, v2.16b, v26.16b; fcmgt v26.2d, v3.2d, v5.2d; bit v5.16b, v3.16b, v26.16b", false, func(a *aarch64) { v(a, vmaxpd, 2, 1, 2) }},
 		{"movi v27.4s, 64; umin v26.4s, v4.4s, v27.4s; ushl v0.4s, v2.4s, v26.4s; umin v26.4s, v5.4s, v27.4s; ushl v1.4s, v3.4s, v26.4s", false, func(a *aarch64) { v(a, vpsllvd, 0, 1, 2) }},
 		{"movi v27.4s, 64; umin v26.4s, v4.4s, v27.4s; neg v26.4s, v26.4s; sshl v0.4s, v2.4s, v26.4s; umin v26.4s, v5.4s, v27.4s; neg v26.4s, v26.4s; sshl v1.4s, v3.4s, v26.4s", false, func(a *aarch64) { v(a, vpsravd, 0, 1, 2) }},
 		{"movi v27.4s, 64; umin v26.4s, v4.4s, v27.4s; neg v26.2d, v26.2d; ushl v0.2d, v2.2d, v26.2d; umin v26.4s, v5.4s, v27.4s; neg v26.2d, v26.2d; ushl v1.2d, v3.2d, v26.2d", false, func(a *aarch64) { v(a, vpsrlvq, 0, 1, 2) }},

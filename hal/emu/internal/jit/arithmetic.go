@@ -55,9 +55,9 @@ func nativeForms() map[string]translator {
 	t["and.b32"] = elementwise(r, vpand)
 	t["or.b32"] = elementwise(r, vpor)
 	t["xor.b32"] = elementwise(r, vpxor)
-	t["shl.b32"] = elementwise(r, vpsllvd)
-	t["shr.u32"] = elementwise(r, vpsrlvd)
-	t["shr.s32"] = elementwise(r, vpsravd)
+	t["shl.b32"] = shift(vpsllvd, vpslldI, 6)
+	t["shr.u32"] = shift(vpsrlvd, vpsrldI, 2)
+	t["shr.s32"] = shift(vpsravd, vpsradI, 4)
 	t["min.s32"] = elementwise(r, vpminsd)
 	t["max.s32"] = elementwise(r, vpmaxsd)
 	t["min.u32"] = elementwise(r, vpminud)
@@ -149,6 +149,18 @@ func elementwise(f file, o vop) translator {
 	return simple(f, func(e *emitter, in *Inst, c int) {
 		a := e.register(0, e.from(f, in.A, c))
 		e.v(o, e.out, a, e.from(f, in.B, c))
+	})
+}
+
+// shift shifts by a row, or on NEON, where that takes more instructions, by a constant.
+func shift(o, byConstant vop, ext int) translator {
+	return simple(r, func(e *emitter, in *Inst, c int) {
+		a := e.register(0, e.exact(in.A, c))
+		if n, ok := e.known[in.B]; ok && e.arm != nil {
+			e.shiftI(byConstant, ext, e.out, a, byte(min(n, 32)))
+			return
+		}
+		e.v(o, e.out, a, e.exact(in.B, c))
 	})
 }
 

@@ -196,8 +196,8 @@ func (e *emitter) narrow(v int) {
 // narrowBF is f32 to bf16: (u + 0x7fff + the bit above) >> 16.
 func (e *emitter) narrowBF(v int) {
 	e.unordered(1, 7, v, v)
-	e.shiftI(vpsrldI, 2, 1, v, 16)
-	e.v(vpand, 1, 1, e.all32(1))
+	e.shiftI(vpslldI, 6, 1, v, 15)
+	e.shiftI(vpsrldI, 2, 1, 1, 31)
 	e.v(vpaddd, 1, 1, e.all32(0x7fff))
 	e.v(vpaddd, v, v, 1)
 	e.shiftI(vpsrldI, 2, v, v, 16)

@@ -21,7 +21,11 @@ func permute(e *emitter, in *Inst, c int) {
 		e.splat32(u, 3)
 		e.v(vpand, t, t, u)
 		e.shiftI(vpslldI, 6, t, t, 3)
-		e.v(vpsrlvd, x, x, t)
+		if e.arm != nil {
+			e.arm.shiftRight(pairOf(x), pairOf(t))
+		} else {
+			e.v(vpsrlvd, x, x, t)
+		}
 		e.shiftI(vpslldI, 6, x, x, 24)
 		e.shiftI(vpsradI, 4, u, x, 31)
 		e.v(vpxor, u, u, x)

@@ -70,13 +70,12 @@ func (e *emitter) encode(f encoding, v int) {
 	e.v(vpminud, v, v, e.all32(math.Float32bits(f.greatest)))
 
 	// Round to nearest even on the bits as an integer: add half of the last place less one, and one if that place is
-	// odd. Then change the exponent's bias.
-	e.shiftI(vpsrldI, 2, normal, v, byte(shift))
-	e.v(vpand, normal, normal, e.all32(1))
-	e.v(vpaddd, normal, normal, e.all32(1<<(shift-1)-1))
+	// odd. Change the exponent's bias, too, which below the normal numbers gives anything.
+	e.shiftI(vpslldI, 6, normal, v, byte(31-shift))
+	e.shiftI(vpsrldI, 2, normal, normal, 31)
+	e.v(vpaddd, normal, normal, e.all32(1<<(shift-1)-1-uint32(126+f.least)<<23))
 	e.v(vpaddd, normal, normal, v)
 	e.shiftI(vpsrldI, 2, normal, normal, byte(shift))
-	e.v(vpsubd, normal, normal, e.all32(uint32((126+f.least)<<f.mantissa)))
 
 	// Below the normal numbers, the addition of a number whose last place is theirs does the rounding.
 	magic := float32(math.Ldexp(1, f.least-f.mantissa+23))
@@ -86,8 +85,7 @@ func (e *emitter) encode(f encoding, v int) {
 	e.v(vmovups, small, 0, e.all32(math.Float32bits(float32(math.Ldexp(1, f.least)))))
 	e.greater(2, small, small, v)
 	e.pick(2, small, normal, subnormal)
-	e.v(vpor, normal, normal, sign)
-	e.v(vmovups, v, 0, normal)
+	e.v(vpor, v, normal, sign)
 	e.v(vmovups, subnormal, 0, e.all32(f.nan))
 	e.pick(1, nan, v, subnormal)
 }

@@ -1,6 +1,10 @@
 package jit
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+)
 
 // NEON instructions (Arm ARM, DDI 0487, C7), of four words or of two doublewords. Operands d, n and m go to bits 0, 5
 // and 16.
@@ -109,14 +113,17 @@ const (
 	nDUPW    = 0x4e040c00 // of a general register
 	nDUPX    = 0x4e080c00
 
-	nMOVI   = 0x4f000400 // an immediate byte, to words
-	nFMLAS  = 0x4f801000 // by a word
-	nUMOV   = 0x0e043c00 // of word 0
-	nLD1R   = 0x4d40c800
-	nLD1RD  = 0x4d40cc00
-	nSCVTFX = 0x9e220000 // of a general register, to a word
-	nMOVI64 = 0x4f02e400 // 64 in each byte
-	nSUBB   = 0x6e208400 // of bytes
+	nMOVI    = 0x4f000400 // an immediate byte, to words
+	nMVNI    = 0x6f000400 // its complement
+	nMOVIMSL = 0x4f00c400 // with ones below it
+	nBICI    = 0x6f001400 // clears an immediate byte of words
+	nFMLAS   = 0x4f801000 // by a word
+	nUMOV    = 0x0e043c00 // of word 0
+	nLD1R    = 0x4d40c800
+	nLD1RD   = 0x4d40cc00
+	nSCVTFX  = 0x9e220000 // of a general register, to a word
+	nMOVI64  = 0x4f02e400 // 64 in each byte
+	nSUBB    = 0x6e208400 // of bytes
 
 	// of general registers
 	nUDIV    = 0x1ac00800
@@ -203,15 +210,15 @@ func (a *aarch64) operand(rm any) pair {
 	return p
 }
 
-// repeated fills a register with a constant.
+// repeated fills a register with a constant of 16 bytes.
 func (a *aarch64) repeated(t int, content string, m mem) {
 	word := content[:4]
 	if content[4:8] == word && content[8:12] == word && content[12:16] == word {
-		if word[1] == 0 && word[2] == 0 && word[3] == 0 {
-			a.moveByte(t, word[0])
+		v := binary.LittleEndian.Uint32([]byte(word))
+		if a.moveWord(t, v) {
 			return
 		}
-		if v := uint32(word[0]) | uint32(word[1])<<8 | uint32(word[2])<<16 | uint32(word[3])<<24; v>>16 == 0 || v&0xffff == 0 {
+		if a.far {
 			a.splat(t, v)
 			return
 		}
@@ -224,14 +231,39 @@ func (a *aarch64) repeated(t int, content string, m mem) {
 }
 
 // moveByte fills a register with words of a byte.
-func (a *aarch64) moveByte(t int, v byte) {
-	a.w(nMOVI | uint32(v>>5)<<16 | uint32(v&31)<<5 | uint32(t))
+func (a *aarch64) moveByte(t int, v byte) { a.modified(nMOVI, t, v) }
+
+// modified emits an instruction with an immediate byte.
+func (a *aarch64) modified(op uint32, t int, v byte) {
+	a.w(op | uint32(v>>5)<<16 | uint32(v&31)<<5 | uint32(t))
+}
+
+// moveWord fills a register with a word by one instruction, or returns false: a byte of it differs from zeros, or from
+// ones, or only ones are below a byte.
+func (a *aarch64) moveWord(t int, v uint32) bool {
+	const negated = nMVNI - nMOVI
+	for i, op := range []uint32{nMOVI, nMVNI} {
+		v := v ^ -uint32(i)
+		for shift := range uint32(4) {
+			if v&^(0xff<<(8*shift)) == 0 {
+				a.modified(op|shift<<13, t, byte(v>>(8*shift)))
+				return true
+			}
+		}
+		for shift := uint32(1); shift < 3; shift++ { // with ones shifted in
+			ones := uint32(1)<<(8*shift) - 1
+			if v&ones == ones && v>>(8*shift) < 256 {
+				a.modified(nMOVIMSL|op&negated|(shift-1)<<12, t, byte(v>>(8*shift)))
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // splat fills a register with a word.
 func (a *aarch64) splat(t int, v uint32) {
-	if v < 256 {
-		a.moveByte(t, byte(v))
+	if a.moveWord(t, v) {
 		return
 	}
 	a.moveImmediate(xValue, uint64(v), false)
@@ -246,8 +278,13 @@ func (a *aarch64) splat32(reg int, v uint32) {
 
 func (a *aarch64) splat64(reg int, v uint64) {
 	p := pairOf(reg)
-	a.moveImmediate(xValue, v, true)
-	a.vv(nDUPX, p[0], xValue)
+	if a.far {
+		a.moveImmediate(xValue, v, true)
+		a.vv(nDUPX, p[0], xValue)
+	} else {
+		data := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, v), v)
+		a.branch(0x9c000000|uint32(p[0]), a.constant(data).label, 19, 5)
+	}
 	a.vvv(nORR, p[1], p[0], p[0])
 }
 
@@ -283,6 +320,9 @@ func (a *aarch64) vector(o vop, w width, reg, vvvv int, rm any, imm []byte) {
 		return
 	}
 	d, n := pairOf(reg), pairOf(vvvv)
+	if o == vpand && d == n && a.clear(d, rm) {
+		return
+	}
 	if op, ok := neon3[o]; ok {
 		a.each(op, d, n, a.operand(rm))
 		return
@@ -318,6 +358,27 @@ func (a *aarch64) vector(o vop, w width, reg, vvvv int, rm any, imm []byte) {
 		return
 	}
 	a.otherVector(o, d, n, rm, imm)
+}
+
+// clear ands with a constant that lacks bits of one byte of each word, or returns false.
+func (a *aarch64) clear(d pair, rm any) bool {
+	m, ok := rm.(mem)
+	if !ok || m.base != ripBase || m.disp != 0 {
+		return false
+	}
+	c := a.contentOf(m)
+	if len(c) != 32 || c != strings.Repeat(c[:4], 8) {
+		return false
+	}
+	v := ^binary.LittleEndian.Uint32([]byte(c))
+	for shift := range uint32(4) {
+		if v&^(0xff<<(8*shift)) == 0 {
+			a.modified(nBICI|shift<<13, d[0], byte(v>>(8*shift)))
+			a.modified(nBICI|shift<<13, d[1], byte(v>>(8*shift)))
+			return true
+		}
+	}
+	return false
 }
 
 // otherVector are the instructions of amd64 that take more than one of NEON's, or differ by their immediate.
@@ -418,8 +479,7 @@ func (a *aarch64) second(o vop, d, n, m pair) {
 			greater, less = less, greater
 		}
 		a.vvv(op, vTemp, greater, less)
-		a.vvv(nBSL, vTemp, n[i], m[i])
-		a.vvv(nORR, d[i], vTemp, vTemp)
+		a.choose(d[i], m[i], n[i], vTemp)
 	}
 }
 
@@ -499,17 +559,22 @@ func (a *aarch64) compareFloats(double bool, d, n, m pair, imm byte) {
 // blend is n, but m where the mask is set.
 func (a *aarch64) blend(d, n, m, mask pair) {
 	for i := range 2 {
-		switch d[i] {
-		case n[i]:
-			a.vvv(nBIT, d[i], m[i], mask[i])
-		case m[i]:
-			a.vvv(nBIF, d[i], n[i], mask[i])
-		case mask[i]:
-			a.vvv(nBSL, d[i], m[i], n[i])
-		default:
-			a.vvv(nORR, d[i], n[i], n[i])
-			a.vvv(nBIT, d[i], m[i], mask[i])
-		}
+		a.choose(d[i], n[i], m[i], mask[i])
+	}
+}
+
+// choose is blend of single registers.
+func (a *aarch64) choose(d, n, m, mask int) {
+	switch d {
+	case n:
+		a.vvv(nBIT, d, m, mask)
+	case m:
+		a.vvv(nBIF, d, n, mask)
+	case mask:
+		a.vvv(nBSL, d, m, n)
+	default:
+		a.vvv(nORR, d, n, n)
+		a.vvv(nBIT, d, m, mask)
 	}
 }
 

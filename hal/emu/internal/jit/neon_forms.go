@@ -31,6 +31,12 @@ func (a *aarch64) canon(v pair) {
 	}
 }
 
+// shiftRight shifts words by counts of no more than a byte's range, which are clobbered.
+func (a *aarch64) shiftRight(v, counts pair) {
+	a.each1(nNEG, counts, counts)
+	a.each(nUSHL, v, v, counts)
+}
+
 // wideNEON is mul.wide and mad.wide.
 func (e *emitter) wideNEON(in *Inst, c int, signed, add bool) {
 	const x, y = 2, 3
