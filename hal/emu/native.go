@@ -32,8 +32,11 @@ func (e Engine) level() (jit.Level, error) {
 	case Specification:
 		return jit.None, nil
 	case JIT, AVX2:
-		if have == jit.None || e == AVX2 && have == jit.NEON {
-			return jit.None, fmt.Errorf("emu: engine %s: native code needs Linux on amd64 with AVX2 (jit: or on arm64); the interpreter runs anywhere", e)
+		switch {
+		case have == jit.None:
+			return jit.None, fmt.Errorf("emu: engine %s: native code needs Linux on arm64, or on amd64 with AVX2; the interpreter runs anywhere", e)
+		case e == AVX2 && have == jit.NEON:
+			return jit.None, fmt.Errorf("emu: engine %s: this is arm64: use engine %s", e, JIT)
 		}
 		if e == AVX2 {
 			have = jit.AVX2
