@@ -1,6 +1,6 @@
-// Command release makes what a version is handed out as: for each architecture an archive with the program, links, licences, manual
-// pages and completions, and an SBOM; and checksums of all. The same commit gives the same bytes, wherever and whenever it is
-// built, with the Go version of go.mod or of GOTOOLCHAIN.
+// Command release makes what a version is handed out as: archives of the program, linked with glibc and static, for each
+// architecture, with links, licences, manual pages, completions and an SBOM; and checksums of all. The same commit gives the
+// same bytes, wherever and whenever it is built, with the Go version of go.mod or of GOTOOLCHAIN.
 //
 //	go run ./internal/release -o dist
 //	go run ./internal/release -licences      # writes THIRD-PARTY-LICENSES again, after a change of go.mod
@@ -31,6 +31,28 @@ const program = "spark"
 var commands = []string{"spark-bench", "spark-compile", "spark-dora", "spark-info", "spark-opt", "spark-run", "spark-sim"}
 
 var architectures = []string{"amd64", "arm64"}
+
+// target is what a program is built for.
+type target struct {
+	arch   string
+	static bool // needs no C library, and opens no GPU driver
+}
+
+// targets are two of each architecture.
+func targets() (all []target) {
+	for _, arch := range architectures {
+		all = append(all, target{arch: arch}, target{arch: arch, static: true})
+	}
+	return all
+}
+
+// String ends the names of its files.
+func (t target) String() string {
+	if t.static {
+		return t.arch + "-static"
+	}
+	return t.arch
+}
 
 func main() {
 	out := flag.String("o", "dist", "directory of the archives; what is in it is replaced")
@@ -77,12 +99,12 @@ func release(ctx context.Context, dir string, dirty bool) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	for _, arch := range architectures {
-		if err := build(ctx, root, filepath.Join(work, arch), arch); err != nil {
+	for _, t := range targets() {
+		if err := build(ctx, root, filepath.Join(work, t.String()), t); err != nil {
 			return err
 		}
 	}
-	shared, err := documents(ctx, root, filepath.Join(work, runtime.GOARCH))
+	shared, err := documents(ctx, root, filepath.Join(work, target{runtime.GOARCH, true}.String()))
 	if err != nil {
 		return err
 	}
@@ -91,32 +113,15 @@ func release(ctx context.Context, dir string, dirty bool) error {
 		return err
 	}
 	made := map[string][]byte{}
-	for _, arch := range architectures {
-		files := maps.Clone(shared)
-		at := filepath.Join(work, arch, program)
-		data, err := os.ReadFile(at)
+	for _, t := range targets() {
+		name, files, err := content(filepath.Join(work, t.String(), program), t, shared, licences, when)
 		if err != nil {
 			return err
 		}
-		info, err := buildinfo.ReadFile(at)
-		if err != nil {
-			return err
-		}
-		files["bin/"+program] = entry{data: data, program: true}
-		for _, name := range commands {
-			files["bin/"+name] = entry{link: program}
-		}
-		version := info.Main.Version
-		if !strings.HasPrefix(version, "v") && !dirty {
+		if !dirty && !strings.HasPrefix(name, archivePrefix+"v") {
 			return fmt.Errorf("go build found no version in git: make the release in a clone of its own, not in a linked worktree")
 		}
-		name := fmt.Sprintf("spark-compile-%s-linux-%s", strings.Trim(strings.ReplaceAll(version, "+", "-"), "()"), arch)
-		bom, err := sbom(info, licences, arch, when)
-		if err != nil {
-			return err
-		}
-		files["share/doc/spark-compile/sbom.cdx.json"] = entry{data: bom}
-		made[name+".cdx.json"] = bom
+		made[name+".cdx.json"] = files[bomFile].data
 		if made[name+".tar.gz"], err = archive(name, files, when); err != nil {
 			return err
 		}
@@ -141,10 +146,43 @@ func release(ctx context.Context, dir string, dirty bool) error {
 	return nil
 }
 
-// build compiles the program for an architecture. Paths and settings of this machine stay out of it.
-func build(ctx context.Context, root, dir, arch string) error {
-	args := []string{"build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", filepath.Join(dir, program), "./cmd/" + program}
-	env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off"}
+const (
+	archivePrefix = "spark-compile-"
+	bomFile       = "share/doc/spark-compile/sbom.cdx.json"
+)
+
+// content returns the name of a target's archive, without its extension, and what is in it.
+func content(built string, t target, shared map[string]entry, licences []dependency, when time.Time) (string, map[string]entry, error) {
+	data, err := os.ReadFile(built)
+	if err != nil {
+		return "", nil, err
+	}
+	info, err := buildinfo.ReadFile(built)
+	if err != nil {
+		return "", nil, err
+	}
+	files := maps.Clone(shared)
+	files["bin/"+program] = entry{data: data, program: true}
+	for _, name := range commands {
+		files["bin/"+name] = entry{link: program}
+	}
+	bom, err := sbom(info, licences, t.arch, when)
+	if err != nil {
+		return "", nil, err
+	}
+	files[bomFile] = entry{data: bom}
+	version := strings.Trim(strings.ReplaceAll(info.Main.Version, "+", "-"), "()")
+	return fmt.Sprintf("%s%s-linux-%s", archivePrefix, version, t), files, nil
+}
+
+// build compiles the program. Paths and settings of this machine stay out of it.
+func build(ctx context.Context, root, dir string, t target) error {
+	args := []string{"build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", filepath.Join(dir, program)}
+	if t.static {
+		args = append(args, "-tags=nodriver")
+	}
+	args = append(args, "./cmd/"+program)
+	env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + t.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off"}
 	_, err := output(ctx, root, env, "go", args...)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -38,13 +39,19 @@ func TestTheLicencesOfWhatIsLinkedAreThere(t *testing.T) {
 func TestALicenceThatNobodyKnowsIsRefused(t *testing.T) {
 	require.Empty(t, spdx("All rights reserved."))
 	require.Equal(t, "BSD-2-Clause", spdx("Redistribution and use in source\n and binary forms, with or without modification"))
-	sums := &buildinfo.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Path: "m", Version: "v1.0.0"}, Deps: []*debug.Module{{Path: "example.com/a", Version: "v1.2.3", Sum: "h1:x"}}}
+	sums := &buildinfo.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Path: "m", Version: "v1.0.0"},
+		Settings: []debug.BuildSetting{{Key: "-tags", Value: "nodriver"}}, Deps: []*debug.Module{{Path: "example.com/a", Version: "v1.2.3", Sum: "h1:x"}}}
 	known := []dependency{{path: "example.com/a", version: "v1.2.3", licence: "MIT"}, {path: "std", licence: "BSD-3-Clause"}}
 	text, err := sbom(sums, known, "amd64", time.Unix(1e9, 0).UTC())
 	require.NoError(t, err)
 	var bom struct {
-		BOMFormat  string
-		Metadata   struct{ Timestamp string }
+		BOMFormat string
+		Metadata  struct {
+			Timestamp string
+			Component struct {
+				Properties []struct{ Name, Value string }
+			}
+		}
 		Components []struct {
 			PURL     string
 			Licenses []struct{ License struct{ ID string } }
@@ -53,6 +60,7 @@ func TestALicenceThatNobodyKnowsIsRefused(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &bom))
 	require.Equal(t, "CycloneDX", bom.BOMFormat)
 	require.Equal(t, "2001-09-09T01:46:40Z", bom.Metadata.Timestamp)
+	require.Equal(t, []struct{ Name, Value string }{{"go build -tags", "nodriver"}}, bom.Metadata.Component.Properties)
 	require.Len(t, bom.Components, 2)
 	require.Equal(t, "pkg:golang/example.com/a@v1.2.3", bom.Components[0].PURL)
 	require.Equal(t, "MIT", bom.Components[0].Licenses[0].License.ID)
@@ -123,24 +131,23 @@ func TestAReleaseMadeTwiceIsTheSameBytes(t *testing.T) {
 			require.NoError(t, err)
 			made[e.Name()] = fmt.Sprintf("%x", sha256.Sum256(data))
 		}
-		require.Len(t, made, 2*len(architectures)+1)
+		require.Len(t, made, 2*len(targets())+1)
 		sums = append(sums, made)
 		check := exec.Command("sha256sum", "-c", "SHA256SUMS")
 		check.Dir = filepath.Join(dir, "dist")
 		out, err = check.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		if len(sums) == 1 {
-			installs(t, filepath.Join(dir, "dist"))
+			installs(t, filepath.Join(dir, "dist"), target{arch: runtime.GOARCH})
+			installs(t, filepath.Join(dir, "dist"), target{arch: runtime.GOARCH, static: true})
 		}
 	}
 	require.Equal(t, sums[0], sums[1])
 }
 
-// installs unpacks the archive for this machine, as the guide says, and runs the commands.
-func installs(t *testing.T, dist string) {
-	arch, err := output(context.Background(), ".", nil, "go", "env", "GOARCH")
-	require.NoError(t, err)
-	list, err := filepath.Glob(filepath.Join(dist, "*-linux-"+arch+".tar.gz"))
+// installs unpacks an archive for this machine, as the guide says, and runs the commands.
+func installs(t *testing.T, dist string, of target) {
+	list, err := filepath.Glob(filepath.Join(dist, fmt.Sprintf("*-linux-%s.tar.gz", of)))
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	prefix := t.TempDir()
@@ -161,4 +168,11 @@ func installs(t *testing.T, dist string) {
 	for _, name := range []string{"LICENSE", thirdParty, "README.md", "CHANGELOG.md", "sbom.cdx.json"} {
 		require.FileExists(t, filepath.Join(prefix, "share/doc/spark-compile", name))
 	}
+	info, err := output(context.Background(), prefix, nil, filepath.Join(prefix, "bin/spark-info"))
+	require.NoError(t, err)
+	require.Equal(t, of.static, strings.Contains(info, "-tags nodriver"), "%s", info)
+	bom, err := os.ReadFile(filepath.Join(prefix, bomFile))
+	require.NoError(t, err)
+	require.Equal(t, of.static, strings.Contains(string(bom), `"nodriver"`))
+	require.NotEqual(t, of.static, strings.Contains(string(bom), "purego"))
 }

@@ -21,6 +21,11 @@ func sbom(info *buildinfo.BuildInfo, licensed []dependency, arch string, when ti
 		Component: &cyclonedx.Component{BOMRef: main, Type: cyclonedx.ComponentTypeApplication, Name: "spark-compile", Version: info.Main.Version,
 			PackageURL: main + "?goos=linux&goarch=" + arch, Licenses: licence("MIT")},
 	}
+	for _, s := range info.Settings {
+		if s.Key == "-tags" {
+			bom.Metadata.Component.Properties = &[]cyclonedx.Property{{Name: "go build -tags", Value: s.Value}}
+		}
+	}
 	var components []cyclonedx.Component
 	var refs []string
 	add := func(path, version, sum string) error {
