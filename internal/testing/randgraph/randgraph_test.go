@@ -282,7 +282,7 @@ func excused(t *testing.T, j *Judge, c *Case, v *Verdict) bool {
 			other, err := j.Run(c, "reference")
 			return err == nil && other.By != ""
 		})
-		if !slices.ContainsFunc(s.Ops, func(op string) bool { return strings.Contains(c.Disputed(v.By), ": "+op+": ") }) {
+		if !slices.ContainsFunc(s.Ops, func(op string) bool { return c.disputedOp(v.By, op) }) {
 			return false
 		}
 		c = s
