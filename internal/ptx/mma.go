@@ -3,6 +3,7 @@ package ptx
 import (
 	"fmt"
 	"math"
+	"sync"
 )
 
 // The fragments of warp-level matrix instructions, written from the figures of the PTX ISA (9.7.14.5, "Matrix Fragments
@@ -45,26 +46,39 @@ func scaleLaneB(col, thread int) int { return col*4 + thread }
 // their selector (byte, thread), the scales of B and theirs.
 type mmaFunc = func(r []Row32, v []int32)
 
-// elements is how a register holds matrix elements: n of them, each of 32/n bits with this value.
+// elements is how a register holds matrix elements: n of them, each of 32/n bits. decode writes the values of a register's.
 type elements struct {
-	n     int
-	value func(bits uint32) float32
+	n      int
+	decode func(word uint32, to *[8]float64)
 }
 
 var (
-	elementsF16  = elements{2, halfToFloat}
-	elementsBF16 = elements{2, func(b uint32) float32 { return f32(b << 16) }}
-	elementsE4M3 = elements{4, func(b uint32) float32 { return valuesE4M3[b] }}
-	elementsE5M2 = elements{4, func(b uint32) float32 { return halfToFloat(b << 8) }} // the upper byte of f16
-	elementsE2M1 = elements{8, func(b uint32) float32 { return valuesE2M1[b] }}
-	elementsByte = elements{4, func(b uint32) float32 { return valuesE2M1[b>>2&15] }} // e2m1 in the middle of a byte
-	elementsTF32 = elements{1, func(b uint32) float32 { return f32(b &^ 0x1fff) }}    // the lowest 13 bits do not count
+	elementsF16 = elements{2, func(w uint32, to *[8]float64) {
+		to[0], to[1] = float64(halfToFloat(w&0xffff)), float64(halfToFloat(w>>16))
+	}}
+	elementsBF16 = elements{2, func(w uint32, to *[8]float64) {
+		to[0], to[1] = float64(f32(w<<16)), float64(f32(w&^0xffff))
+	}}
+	elementsE4M3 = elementsOfBytes(func(b uint32) float32 { return valuesE4M3[b] })
+	elementsE5M2 = elementsOfBytes(func(b uint32) float32 { return halfToFloat(b << 8) }) // the upper byte of f16
+	elementsByte = elementsOfBytes(func(b uint32) float32 { return valuesE2M1[b>>2&15] }) // e2m1 in the middle of a byte
+	elementsE2M1 = elements{8, func(w uint32, to *[8]float64) {
+		for i := range to {
+			to[i] = float64(valuesE2M1[w>>(4*i)&15])
+		}
+	}}
+	elementsTF32 = elements{1, func(w uint32, to *[8]float64) { to[0] = float64(f32(w &^ 0x1fff)) }} // the lowest 13 bits do not count
 )
 
-// of is element e of those that the registers v hold.
-func (m elements) of(r []Row32, v []int32, lane, e int) float32 {
-	bits := 32 / m.n
-	return m.value(r[v[e/m.n]][lane] >> (e % m.n * bits) & uint32(uint64(1)<<bits-1))
+// elementsOfBytes are elements of 8 bits with a value for each code.
+func elementsOfBytes(value func(code uint32) float32) elements {
+	var values [256]float64
+	for c := range values {
+		values[c] = float64(value(uint32(c)))
+	}
+	return elements{4, func(w uint32, to *[8]float64) {
+		to[0], to[1], to[2], to[3] = values[w&0xff], values[w>>8&0xff], values[w>>16&0xff], values[w>>24]
+	}}
 }
 
 // matrices are the operands of an mma.
@@ -96,63 +110,133 @@ func powerOf2(code uint32) float64 {
 
 // multiply is the definition of mma: for every element of C, k ascending, one fused multiply-add rounded to f32 each. Where
 // blocks are scaled, the factors are value·scale of A and value·scale of B, both exact.
-func (m matrices) multiply(r []Row32, v []int32) { m.each(r, v, fusedRow) }
+func (m matrices) multiply(r []Row32, v []int32) { m.each(r, v, 0) }
 
-// each computes the elements of C row by row: row adds to the sums of a row the products of A's with the columns of B.
-func (m matrices) each(r []Row32, v []int32, row func(a []float64, b *[64][8]float64, sums *[8]float32)) {
-	var a [16][64]float64 // where products are exact
-	var b [64][8]float64
-	var c [16][8]float32
+// tiles are the matrices of an mma in float64, where products are exact. Rows of B and C are rows of the instruction's.
+type tiles struct {
+	a [16][64]float64
+	b [64][8]float64
+	c [16][8]float32
+}
+
+var tilesPool = sync.Pool{New: func() any { return new(tiles) }}
+
+// places are where the elements of a fragment lie in tiles, by lane: those of a lane's registers in order.
+type places struct {
+	a [32][32]struct{ row, k uint8 }
+	b [32][16]struct{ k, col uint8 }
+	c [32][4]struct{ row, col uint8 }
+}
+
+// placesOf has the places by the number of elements of a register.
+var placesOf = func() (out [9]*places) {
+	for _, n := range []int{1, 2, 4, 8} {
+		p := new(places)
+		for lane := range 32 {
+			for e := range 4 * n {
+				row, k := fragA(n, lane, e)
+				p.a[lane][e].row, p.a[lane][e].k = uint8(row), uint8(k)
+			}
+			for e := range 2 * n {
+				k, col := fragB(n, lane, e)
+				p.b[lane][e].k, p.b[lane][e].col = uint8(k), uint8(col)
+			}
+			for e := range 4 {
+				row, col := fragC(lane, e)
+				p.c[lane][e].row, p.c[lane][e].col = uint8(row), uint8(col)
+			}
+		}
+		out[n] = p
+	}
+	return out
+}()
+
+// each computes the elements of C row by row, with sums of so many bits as CutOff describes, or exactly as multiply does.
+func (m matrices) each(r []Row32, v []int32, cutOff int) {
 	n := m.a.n
-	for lane := range 32 {
-		for e := range 4 * n {
-			row, k := fragA(n, lane, e)
-			a[row][k] = float64(m.a.of(r, v[4:], lane, e))
+	t, at := tilesPool.Get().(*tiles), placesOf[n]
+	defer tilesPool.Put(t)
+	var values [8]float64
+	for i := range 4 {
+		for lane, word := range &r[v[4+i]] {
+			m.a.decode(word, &values)
+			for e, p := range at.a[lane][i*n : i*n+n] {
+				t.a[p.row&15][p.k&63] = values[e&7]
+			}
 		}
-		for e := range 2 * n {
-			k, col := fragB(n, lane, e)
-			b[k][col] = float64(m.b.of(r, v[8:], lane, e))
+		for lane, word := range &r[v[10+i]] {
+			p := at.c[lane][i]
+			t.c[p.row&15][p.col&7] = f32(word)
 		}
-		for e := range 4 {
-			row, col := fragC(lane, e)
-			c[row][col] = f32(r[v[10+e]][lane])
+	}
+	for i := range 2 {
+		for lane, word := range &r[v[8+i]] {
+			m.b.decode(word, &values)
+			for e, p := range at.b[lane][i*n : i*n+n] {
+				t.b[p.k&63][p.col&7] = values[e&7]
+			}
 		}
 	}
 	if s := m.scales; s != nil {
 		threadA, threadB := int(r[v[16]][0]&1), int(r[v[19]][0]&3)
-		for k := range 8 * n {
-			scale := func(register, byteID int32, lane int) float64 {
-				at := int(r[byteID][0]) + k*s.n/(8*n)
-				return s.value(r[register][lane] >> (8 * at) & 0xff)
+		part := 8 * n / s.n
+		scale := func(register, byteID int32, lane, i int) float64 {
+			return s.value(r[register][lane] >> (8 * (int(r[byteID][0]) + i)) & 0xff)
+		}
+		for i := range s.n {
+			for row := range t.a {
+				factor := scale(v[14], v[15], scaleLaneA(row, threadA), i)
+				for k := range part {
+					t.a[row][i*part+k] *= factor
+				}
 			}
-			for row := range a {
-				a[row][k] *= scale(v[14], v[15], scaleLaneA(row, threadA))
-			}
-			for col := range b[k] {
-				b[k][col] *= scale(v[17], v[18], scaleLaneB(col, threadB))
+			for col := range 8 {
+				factor := scale(v[17], v[18], scaleLaneB(col, threadB), i)
+				for k := range part {
+					t.b[i*part+k][col] *= factor
+				}
 			}
 		}
 	}
-	for i := range c {
-		row(a[i][:8*n], &b, &c[i])
+	for i := range t.c {
+		if cutOff == 0 {
+			fusedRow(t.a[i][:8*n], &t.b, &t.c[i])
+		} else {
+			cutRow(t.a[i][:8*n], &t.b, &t.c[i], cutOff)
+		}
 	}
-	for lane := range 32 {
-		for e := range 4 {
-			row, col := fragC(lane, e)
-			r[v[e]][lane] = b32(c[row][col])
+	for i := range 4 {
+		to := &r[v[i]]
+		for lane := range to {
+			p := at.c[lane][i]
+			to[lane] = b32(t.c[p.row&15][p.col&7])
 		}
 	}
 }
 
+// fusedRow adds to the sums of a row the products of A's row with the columns of B, one by one.
 func fusedRow(a []float64, b *[64][8]float64, sums *[8]float32) {
-	for k, x := range a {
-		for col, y := range &b[k] {
-			if s := float64(x*y) + float64(sums[col]); !midpoint(s) {
-				sums[col] = float32(s)
-			} else {
-				sums[col] = addRounded(float64(x*y), sums[col])
+	for half := 0; half < 8; half += 4 {
+		s0, s1, s2, s3 := float64(sums[half]), float64(sums[half+1]), float64(sums[half+2]), float64(sums[half+3])
+		for k, x := range a {
+			y := b[k&63][half : half+4 : half+4]
+			p0, p1, p2, p3 := float64(x*y[0]), float64(x*y[1]), float64(x*y[2]), float64(x*y[3])
+			t0, t1, t2, t3 := p0+s0, p1+s1, p2+s2, p3+s3
+			if midpoint(t0) {
+				t0 = oddSum(p0, s0)
 			}
+			if midpoint(t1) {
+				t1 = oddSum(p1, s1)
+			}
+			if midpoint(t2) {
+				t2 = oddSum(p2, s2)
+			}
+			if midpoint(t3) {
+				t3 = oddSum(p3, s3)
+			}
+			s0, s1, s2, s3 = float64(float32(t0)), float64(float32(t1)), float64(float32(t2)), float64(float32(t3))
 		}
+		sums[half], sums[half+1], sums[half+2], sums[half+3] = float32(s0), float32(s1), float32(s2), float32(s3)
 	}
 }
 
@@ -166,9 +250,7 @@ func (d *Def) CutOff(bits int) func(r []Row32, v []int32) {
 		return nil
 	}
 	m := *d.matrices
-	return func(r []Row32, v []int32) {
-		m.each(r, v, func(a []float64, b *[64][8]float64, sums *[8]float32) { cutRow(a, b, sums, bits) })
-	}
+	return func(r []Row32, v []int32) { m.each(r, v, bits) }
 }
 
 func cutRow(a []float64, b *[64][8]float64, sums *[8]float32, bits int) {
