@@ -193,7 +193,7 @@ func TestStrangers_AreRefusedAndReported(t *testing.T) {
 			_, err = c.Write(answer)
 			require.NoError(t, err)
 			refused(t, c)
-			h.conn.Close()
+			t.Cleanup(func() { h.conn.Close() }) // not before c is reported: one report a second is shown
 		}, "its hello has"},
 		"a rank that is not there": {func(t *testing.T, m *meeting) {
 			for _, rank := range []int{-1, 0, 2} {
