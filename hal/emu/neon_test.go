@@ -36,14 +36,14 @@ func TestNEON_ComputesAsTheInterpreter(t *testing.T) {
 const slow = "TestCountingBlocksAreOrderedAsTheyCount|TestBlocksThatWaitForEachOtherAreReported|TestAStoppedRunIsWhole|" +
 	"TestRandomKernelsFindWrongTranslations"
 
-// TestNEON_PassesTheTests runs this package's tests on arm64, with SPARK_FULL=1 also 2,000 random kernels.
+// TestNEON_PassesTheTests runs this package's tests on arm64, and 2,000 random kernels.
 func TestNEON_PassesTheTests(t *testing.T) {
-	fulltest.Long(t)
+	if !fulltest.Runs(t.Name()) {
+		t.Skip("runs all tests under qemu: set SPARK_FULL=1")
+	}
 	bin := arm64.BuildTests(t)
 	onARM64(t, bin, ".", 1, "TestEveryInstructionIsTheInterpreters", "TestNarrowRowsAreNative", "TestRandomKernels")
-	if fulltest.All() {
-		for seed := range 200 {
-			onARM64(t, bin, "^TestRandomKernels$", 1000*(seed+1), "TestRandomKernels")
-		}
+	for seed := range 200 {
+		onARM64(t, bin, "^TestRandomKernels$", 1000*(seed+1), "TestRandomKernels")
 	}
 }
