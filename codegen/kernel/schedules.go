@@ -10,7 +10,8 @@ import (
 	"github.com/spark-compile/spark-compile/ir"
 )
 
-// ScheduleCache are schedules that are chosen from outside: by a tuner, or by what it found earlier.
+// ScheduleCache are schedules that are chosen from outside: by a tuner, or by what it found earlier. Regions are lowered
+// on all cores, so its method is called concurrently.
 type ScheduleCache interface {
 	// Schedule is the schedule, in its readable form, of the kernel with a signature; ok is false where the family
 	// chooses.

@@ -1,9 +1,11 @@
 package tunefile
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -149,6 +151,25 @@ func TestChoices(t *testing.T) {
 	require.Equal(t, "fast", s)
 	require.Equal(t, []string{"c #3"}, none.Unused())
 	require.Equal(t, path, none.Source("b #2"))
+}
+
+// TestSchedules_AreAskedConcurrently: codegen lowers regions on all cores.
+func TestSchedules_AreAskedConcurrently(t *testing.T) {
+	table, err := Load([]string{write(t, example())}, []string{"sm_121"}, "")
+	require.NoError(t, err)
+	p := table.For("sm_121", "p")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 10_000 {
+				p.Schedule(fmt.Sprintf("kernel %d of %d", j, i))
+			}
+			p.Schedule("c #3")
+			p.Schedule("b #2")
+		})
+	}
+	wg.Wait()
+	require.Empty(t, p.Unused())
 }
 
 func TestFilesForOthers(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Table is what one or more files say, and which file says it.
@@ -58,15 +59,17 @@ func (f *File) suits(targets []string, machine string) error {
 }
 
 // Schedules are what a table says of one program: schedules by signature, and the weight prefetch. They record
-// what was asked for.
+// what was asked for, and may be asked concurrently.
 type Schedules struct {
 	Prefetch *Prefetch // nil: the default
 
 	table    *Table
 	program  string
 	kernels  map[string]string
-	asked    map[string]bool
 	elsewhen map[string]bool // kernels of other programs
+
+	mu    sync.Mutex
+	asked map[string]bool // guarded by mu
 }
 
 // For is what the table says of a program: its own entry, or else that of each kernel. It is nil for a nil table and for another target.
@@ -93,7 +96,9 @@ func (t *Table) For(target, program string) *Schedules {
 
 // Schedule implements kernel.Choices.
 func (c *Schedules) Schedule(signature string) (string, bool) {
+	c.mu.Lock()
 	c.asked[signature] = true
+	c.mu.Unlock()
 	s, ok := c.kernels[signature]
 	return s, ok
 }
