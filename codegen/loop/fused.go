@@ -391,7 +391,8 @@ func (s *fusedSchedule) work(of *fusedLoops, m *cost.Machine) *cost.Work {
 	}
 	w := &cost.Work{Blocks: s.last().blocks, Warps: s.threads / 32}
 	count(w, c.operands(), m, s.threads, c.every(), func(k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (int, int) {
-		early := c.emit(s, k, params, sectors)
+		early, shared := c.emit(s, k, params, sectors)
+		s.shared = shared
 		return s.shared, registers + early
 	})
 	return w

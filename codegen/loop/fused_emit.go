@@ -28,9 +28,10 @@ type stage struct {
 	team  *expr.Expr // which of them the thread is in
 }
 
-// emit writes the kernel of a schedule, and sets its shared memory. It returns how many registers hold prefetched
-// constants. If sectors is not nil, it records the sectors that loads and stores access.
-func (c *fusedLoops) emit(s *fusedSchedule, k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (early int) {
+// emit writes the kernel of a schedule, which several kernels may have. It returns how many registers hold prefetched
+// constants and how many bytes of shared memory the kernel needs. If sectors is not nil, it records the sectors that
+// loads and stores access.
+func (c *fusedLoops) emit(s *fusedSchedule, k *ptx.Kernel, params []ptx.Sym, sectors map[int]float64) (early, shared int) {
 	bases := pointers(k, params)
 	shelves, used := c.shelves(s)
 	smem, block := k.Reg(ptx.B32), k.Reg(ptx.B32)
@@ -55,7 +56,7 @@ func (c *fusedLoops) emit(s *fusedSchedule, k *ptx.Kernel, params []ptx.Sym, sec
 	for i := len(stages) - 1; i > 0; i-- {
 		early += stages[i].loadBeforeWait(mostEarly - early/4)
 	}
-	s.shared = used
+	shared = used
 	for i, g := range stages {
 		if i > 0 {
 			k.I("bar.sync", ptx.Imm(0))
@@ -63,12 +64,12 @@ func (c *fusedLoops) emit(s *fusedSchedule, k *ptx.Kernel, params []ptx.Sym, sec
 		k.Comment("%s", note(g.p.region.Region.Body))
 		g.compute()
 		if t := g.frame.team; t != nil {
-			s.shared = max(s.shared, t.Shared)
+			shared = max(shared, t.Shared)
 		}
 	}
 	stages[len(stages)-1].m.Wait()
 	k.I("ret")
-	return early
+	return early, shared
 }
 
 // mostEarly is how many vectors of constants a thread prefetches.
