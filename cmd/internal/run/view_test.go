@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -186,6 +187,7 @@ func TestThePageDrawsWhatTheModelsSay(t *testing.T) {
 	browser.Run(b.Page, chromedp.Click("#again"))
 	b.Until(fmt.Sprintf("window.shown.sequence == %d", 2*length-1))
 	numbersOfThePage(t, b, want)
+	labelsOfCanvases(t, b)
 	b.Check("spark-run-view")
 	if *update {
 		b.Picture(picture, 1280, 900)
@@ -316,6 +318,35 @@ func pixelsOfACamera(t *testing.T, b shown, i int, out *modeld.Outputs, c *model
 	}
 }
 
+// labelsOfCanvases draws the page anew at several widths and checks that labels lie within their canvas, and that the
+// history has ticks at 1, 2 or 5 times a power of ten.
+func labelsOfCanvases(t *testing.T, b shown) {
+	t.Helper()
+	for _, width := range []int64{480, 1280} {
+		browser.Run(b.Page, chromedp.EmulateViewport(width, 800))
+		browser.Run(b.Page, chromedp.Sleep(100*time.Millisecond)) // resize draws as well
+		labels := browser.Value[map[string]string](b.Page, `(() => {
+	const all = {}, type = CanvasRenderingContext2D.prototype, draw = type.fillText;
+	type.fillText = function (text, x, y) {
+		const { actualBoundingBoxLeft: left, actualBoundingBoxRight: right } = this.measureText(text);
+		const inside = x - left >= 2 && x + right <= this.canvas.clientWidth - 2 && y <= this.canvas.clientHeight;
+		all[this.canvas.id + " " + text] = inside ? "" : "cut off";
+	};
+	window.again();
+	type.fillText = draw;
+	return all;
+})()`)
+		require.Contains(t, labels, "birdseye 100 m")
+		require.Contains(t, labels, "history 0")
+		for label, fault := range labels {
+			require.Empty(t, fault, "%s at %d px", label, width)
+			if tick, ok := strings.CutPrefix(label, "history "); ok && tick != "0" {
+				require.Regexp(t, `^-?(0\.0*)?[125]0*$`, tick)
+			}
+		}
+	}
+}
+
 // rgb is a picture's colour at a part of its width and height, as JFIF has it.
 func rgb(p modeld.Picture, x, y float64) [3]int {
 	px, py := int(x*float64(p.Width)), int(y*float64(p.Height))
@@ -330,7 +361,7 @@ func pixelsFromAbove(t *testing.T, b shown, want []*modeld.Outputs) {
 	t.Helper()
 	w, h := b.size("#birdseye")
 	bottom := h - 22
-	const labels = 44
+	const labels = 52
 	place := func(x, y float64) (float64, float64) {
 		return labels + (w-labels)/2 + y*(w-labels)/24, bottom - x*(bottom-8)/100
 	}

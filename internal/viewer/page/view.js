@@ -166,7 +166,7 @@ function bracket(c, left, top, right, bottom) {
   c.stroke();
 }
 
-const ahead = 100, aside = 12, gutter = 44; // metres that are seen from above, and the place of their labels
+const ahead = 100, aside = 12, gutter = 52; // metres that are seen from above, and the place of their labels
 
 // fromAbove draws all packages on one plane.
 function fromAbove(packages) {
@@ -246,23 +246,29 @@ function numbers(card, p) {
   for (const stage of ["prepare", "run", "parse", "mean"]) put(card, stage, unit(p.times[stage], 3, "ms"));
 }
 
+// tick is the smallest of 1, 2 and 5 times powers of ten that is no smaller.
+function tick(v) {
+  const power = 10 ** Math.floor(Math.log10(v));
+  return power * [1, 2, 5, 10].find(m => power * m >= v);
+}
+
 // curvatures plots the commands of the last frames.
 function curvatures() {
   const { c, width, height } = sharp(element("history"));
   element("span").textContent = history.length;
   const all = history.flatMap(h => h.values).filter(v => v != null);
-  const most = Math.max(1e-4, ...all.map(Math.abs)) * 1.1, left = 72;
-  const place = (k, v) => [left + (width - left - 4) * (k + .5) / Math.max(history.length, 40), height / 2 - v / most * (height / 2 - 8)];
+  const top = tick(Math.max(1e-4, ...all.map(Math.abs))), left = 72;
+  const place = (k, v) => [left + (width - left - 4) * (k + .5) / Math.max(history.length, 40), height / 2 - v / top * (height / 2 - 12)];
   c.font = "12px system-ui, 'Noto Sans', 'DejaVu Sans', sans-serif";
   c.fillStyle = "#93a0b1";
   c.strokeStyle = "#232b36";
   c.textAlign = "right";
   c.lineWidth = 1;
-  for (const v of [most / 1.1, 0, -most / 1.1]) {
+  for (const v of [top, 0, -top]) {
     const y = place(0, v)[1];
     trace(c, [[left, y], [width, y]]);
     c.stroke();
-    c.fillText(v ? v.toFixed(5) : "0", left - 8, y + 4);
+    c.fillText(+v.toPrecision(1), left - 8, y + 4);
   }
   drive.packages.forEach((_, i) => {
     c.strokeStyle = colours[i];
