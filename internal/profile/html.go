@@ -20,7 +20,7 @@ var pageTemplate = webpage.New(`{{define "title"}}{{.P.Model}} {{.P.Precision}} 
 {{end}}</table></div>
 </div>
 <div class="scroll"><table><tr>{{range $i, $h := .Header}}<th{{if eq $i 1 3 9 20}} class="l"{{end}}>{{$h}}</th>{{end}}</tr>
-{{range .Rows}}<tr>{{$w := .Percent}}{{range $i, $c := .Cells}}{{if eq $i 1}}{{template "bar" $w}}{{else}}<td{{if eq $i 3 9 19}} class="l"{{end}}>{{$c}}</td>{{end}}{{end}}</tr>
+{{range .Rows}}<tr>{{$w := .Percent}}{{range $i, $c := .Cells}}{{if eq $i 1}}{{template "bar" $w}}{{else}}<td{{if eq $i 3 9 20}} class="l"{{end}}>{{$c}}</td>{{end}}{{end}}</tr>
 {{end}}</table></div>
 {{end}}`, nil)
 
